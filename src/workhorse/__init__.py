@@ -1,0 +1,3 @@
+"""workhorse puts an idle old server back to work as a private LLM service."""
+
+__version__ = "0.1.0"

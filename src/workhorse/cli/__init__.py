@@ -1,0 +1,78 @@
+"""The `workhorse` command: a table of verbs, one file a verb, loaded when it is called."""
+
+import argparse
+import sys
+from importlib import import_module
+from types import ModuleType
+
+from workhorse import __version__
+from workhorse.cli.show import choose_language, print_error
+from workhorse.errors import EXIT_FAILED, EXIT_GOOD, AppError
+from workhorse.text import Language, Text
+
+VERBS: dict[str, Text] = {
+    "up": Text(
+        "turn this machine into a verified LLM service on loopback",
+        "把本机变成经过验证的本地大模型服务",
+    ),
+    "probe": Text("show what this machine is and can do", "查看本机的硬件与能力"),
+    "plan": Text("decide how a model would run here, before anything starts", "启动前先定方案"),
+    "bench": Text("measure a running service", "测量正在运行的服务"),
+}
+ABOUT = Text(
+    "Puts an idle old server back to work as a private LLM service.",
+    "让闲置的旧服务器重新上岗，成为私有的大模型服务。",
+)
+
+
+def verb_module(verb: str) -> ModuleType:
+    """The module of a verb, with `add_arguments(parser, language)` and `run(args) -> int`."""
+    return import_module(f"workhorse.cli.{verb}")
+
+
+def build_parser(language: Language, only: str | None = None) -> argparse.ArgumentParser:
+    """The command's parser; `only` names the one verb whose module is loaded, None: all."""
+    parser = argparse.ArgumentParser(prog="workhorse", description=ABOUT.in_language(language))
+    parser.add_argument("--version", action="version", version=f"workhorse {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
+    for verb, about in VERBS.items():
+        words = about.in_language(language)
+        verb_parser = verbs.add_parser(verb, help=words, description=words)
+        if only in (None, verb):
+            add_common(verb_parser, language)
+            verb_module(verb).add_arguments(verb_parser, language)
+    return parser
+
+
+def add_common(parser: argparse.ArgumentParser, language: Language) -> None:
+    """The options that every verb has."""
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help=Text("print one JSON document instead of a table", "输出 JSON").in_language(language),
+    )
+    parser.add_argument(
+        "--lang",
+        choices=("en", "zh"),
+        default=language,
+        help=Text("language of the output", "输出语言").in_language(language),
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit code (see `errors`)."""
+    arguments = sys.argv[1:] if argv is None else argv
+    language = choose_language(arguments)
+    verb = next((word for word in arguments if word in VERBS), "")
+    args = build_parser(language, only=verb).parse_args(arguments)
+    try:
+        return int(verb_module(args.verb).run(args))
+    except AppError as error:
+        print_error(error, language)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return EXIT_FAILED
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): nothing is left to say to it.
+        sys.stderr.close()
+        return EXIT_GOOD
