@@ -63,7 +63,8 @@ def print_verdict(verdict: Verdict, language: Language, *, stderr: bool = False)
     for finding in verdict.findings:
         colour, name = LEVELS[finding.level]
         seen, why, remedy = (
-            escape(text.in_language(language)) for text in (finding.seen, finding.why, finding.remedy)
+            escape(text.in_language(language))
+            for text in (finding.seen, finding.why, finding.remedy)
         )
         out.print(f"[{colour}]{name.in_language(language)}[/] [bold]{seen}[/]")
         out.print(f"    {why}", style="dim")
