@@ -62,10 +62,8 @@ def print_verdict(verdict: Verdict, language: Language, *, stderr: bool = False)
     out = console(stderr=stderr)
     for finding in verdict.findings:
         colour, name = LEVELS[finding.level]
-        seen, why, remedy = (
-            escape(text.in_language(language))
-            for text in (finding.seen, finding.why, finding.remedy)
-        )
+        texts = (finding.seen, finding.why, finding.remedy)
+        seen, why, remedy = (escape(text.in_language(language)) for text in texts)
         out.print(f"[{colour}]{name.in_language(language)}[/] [bold]{seen}[/]")
         out.print(f"    {why}", style="dim")
         out.print(f"    → {remedy}")

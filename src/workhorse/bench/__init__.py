@@ -1,0 +1,1 @@
+"""Measure a service: load, raw times, honest statistics."""

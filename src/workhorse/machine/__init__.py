@@ -1,0 +1,1 @@
+"""Read the host: CPUs, memory, GPUs, limits."""

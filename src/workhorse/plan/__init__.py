@@ -1,0 +1,1 @@
+"""Decide: memory, speed and placement of a model on a machine. Pure."""

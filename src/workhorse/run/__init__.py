@@ -1,0 +1,1 @@
+"""Own live processes: start, watch, restart, stop."""

@@ -1,0 +1,1 @@
+"""The gateway: an OpenAI-compatible API that frees the engine when a client leaves."""
