@@ -287,10 +287,10 @@ class Rejected:
 class Forecast:
     """What the plan promises, and the ceiling that the hardware sets."""
 
-    decode_tokens_per_s: Estimate
-    ceiling_tokens_per_s: Estimate | None  # bytes per token over measured bandwidth
+    decode_tokens_per_s: Estimate | None  # None: the bandwidth is not known
+    uncorrected_tokens_per_s: float | None  # by constants alone: what the next forecast learns on
+    ceiling_tokens_per_s: Estimate | None  # bytes per token over the memory's bandwidth
     bytes_per_token: int
-    load_s: Estimate | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +312,9 @@ class Plan:
     memory_nodes: tuple[int, ...] | None  # None: the host has one node
     gpu_layers: int
     layers: int  # what `offloaded n/m` counts: the model's layers and the output
+    gpu_index: int | None  # None: main memory
+    prompt_cache_bytes: int  # main memory for prompts of past conversations
+    embeddings: bool
     load_mode: Literal["none", "mmap", "mlock"]
     huge_pages: bool
     spin: Literal["bounded", "default"]

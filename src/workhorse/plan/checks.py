@@ -1,0 +1,156 @@
+"""What cannot work, and what works worse than the user may expect, before anything starts."""
+
+from collections.abc import Sequence
+
+from workhorse.records import EngineBuild, Finding, Gpu, Machine, Model
+from workhorse.text import Text, same
+from workhorse.units import show_bytes
+
+
+def check_cpu(machine: Machine, build: EngineBuild) -> tuple[Finding, ...]:
+    """A blocker when the CPU lacks instructions that the build uses without asking."""
+    missing = sorted(set(build.needs_flags) - set(machine.cpu.flags))
+    if not missing or not machine.cpu.flags:
+        return ()
+    flags, name = ", ".join(missing), machine.cpu.name or "CPU"
+    return (
+        Finding(
+            code="cpu.instructions_missing",
+            level="blocker",
+            seen=Text(f"{name} has no {flags}.", f"{name} 不支持 {flags}。"),
+            why=Text(
+                f"The engine {build.engine} {build.version} uses them without asking and would "
+                "die of an illegal instruction.",
+                f"引擎 {build.engine} {build.version} 会直接使用这些指令，运行时会因非法指令崩溃。",
+            ),
+            remedy=Text(
+                "Use a llama-server built for this CPU (cmake -DGGML_NATIVE=ON on this machine) "
+                "and pass it.",
+                "请在本机编译适合该 CPU 的 llama-server（cmake -DGGML_NATIVE=ON），再用参数指定。",
+            ),
+            source=build.source,
+            command="workhorse up --engine /path/to/llama-server",
+        ),
+    )
+
+
+def check_gpu_code(machine: Machine, build: EngineBuild) -> tuple[Finding, ...]:
+    """A warning when a GPU is here that the build has no code for: it would idle in silence."""
+    if not machine.gpus:
+        return ()
+    gpu = machine.gpus[0]
+    if usable_gpus(machine, build):
+        return ()
+    built_for = ", ".join(build.gpu_architectures or ()) or Text("no GPU", "无 GPU").en
+    return (
+        Finding(
+            code="gpu.no_code",
+            level="warning",
+            seen=Text(
+                f"{gpu.name} is here, the engine build has code for: {built_for}.",
+                f"检测到 {gpu.name}，但引擎构建只包含：{built_for}。",
+            ),
+            why=Text(
+                "The model will run on the CPU, many times slower than on the card.",
+                "模型将在 CPU 上运行，比显卡慢很多倍。",
+            ),
+            remedy=Text(
+                f"Pass a llama-server built with CUDA for {architecture(gpu) or 'this card'}.",
+                f"请指定一个为 {architecture(gpu) or '该显卡'} 编译的 CUDA 版 llama-server。",
+            ),
+            source=build.source,
+            command="workhorse up --engine /path/to/llama-server",
+        ),
+    )
+
+
+def architecture(gpu: Gpu) -> str | None:
+    """The GPU's code name for compilers, such as `sm_70`; `None` when not known."""
+    if gpu.compute_capability is None:
+        return None
+    major, minor = gpu.compute_capability
+    return f"sm_{major}{minor}"
+
+
+def usable_gpus(machine: Machine, build: EngineBuild) -> tuple[Gpu, ...]:
+    """GPUs that the build can use; all of them when it does not say what it was built for."""
+    if build.gpu_architectures is None:
+        return machine.gpus
+    return tuple(gpu for gpu in machine.gpus if architecture(gpu) in build.gpu_architectures)
+
+
+def check_model(model: Model, context_asked_tokens: int | None) -> tuple[Finding, ...]:
+    """Warnings about the model itself: no chat template, a context longer than it was trained."""
+    found = []
+    trained = model.context_trained_tokens
+    if context_asked_tokens and trained and context_asked_tokens > trained:
+        found.append(
+            Finding(
+                code="model.context_beyond_training",
+                level="warning",
+                seen=Text(
+                    f"{context_asked_tokens} tokens of context asked, trained for {trained}.",
+                    f"要求上下文 {context_asked_tokens}，模型训练长度仅 {trained}。",
+                ),
+                why=Text(
+                    "Answers degrade beyond the trained length.", "超出训练长度后回答质量下降。"
+                ),
+                remedy=Text(f"Use --context {trained}.", f"使用 --context {trained}。"),
+                source=f"{model.name}: context_length",
+            )
+        )
+    if model.chat_template is None and not model.pooling:
+        found.append(
+            Finding(
+                code="model.no_chat_template",
+                level="note",
+                seen=Text("The model file has no chat template.", "模型文件没有对话模板。"),
+                why=Text(
+                    "It is a base model; chat requests fall back to a generic template.",
+                    "这可能是基座模型，对话请求将使用通用模板。",
+                ),
+                remedy=Text(
+                    "Use /v1/completions, or an instruct model.",
+                    "请使用 /v1/completions 或换用指令微调模型。",
+                ),
+                source="tokenizer.chat_template",
+            )
+        )
+    return tuple(found)
+
+
+def does_not_fit(model: Model, device: str, needed_bytes: int, room_bytes: int) -> Finding:
+    """The blocker for a model that does not fit even with the smallest settings."""
+    return Finding(
+        code="memory.does_not_fit",
+        level="blocker",
+        seen=Text(
+            f"{model.name} needs {show_bytes(needed_bytes)} with the smallest settings; "
+            f"{device} has {show_bytes(room_bytes)} to give.",
+            f"{model.name} 按最小设置也需 {show_bytes(needed_bytes)}，{device} 仅可用 "
+            f"{show_bytes(room_bytes)}。",
+        ),
+        why=Text("It would be killed, or swap until it crawls.", "会被系统终止，或因换页而极慢。"),
+        remedy=Text(
+            "Use a smaller model or a smaller quant (Q4_K_M), or free memory.",
+            "请换更小的模型或更低的量化（如 Q4_K_M），或释放内存。",
+        ),
+        source="plan/memory.py",
+    )
+
+
+def doubts_as_findings(doubts: Sequence[Text]) -> tuple[Finding, ...]:
+    """What the probe could not read, as notes."""
+    return tuple(
+        Finding(
+            code="probe.doubt",
+            level="note",
+            seen=doubt,
+            why=Text("The plan goes on without this fact.", "方案在缺少该信息的情况下制定。"),
+            remedy=Text(
+                "Run `workhorse probe` to see it all.", "运行 `workhorse probe` 查看详情。"
+            ),
+            source=same("probe").en,
+        )
+        for doubt in doubts
+    )

@@ -1,0 +1,295 @@
+"""From a machine, a model, an engine build and a wish to a Plan. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from workhorse.plan.checks import (
+    check_cpu,
+    check_gpu_code,
+    check_model,
+    does_not_fit,
+    doubts_as_findings,
+    usable_gpus,
+)
+from workhorse.plan.cpus import CpuChoice, choose_cpus
+from workhorse.plan.memory import Layout, budget
+from workhorse.plan.pages import PageChoice, choose_pages, choose_spin
+from workhorse.plan.speed import Experience, Reader, Setup, best_bandwidth, forecast
+from workhorse.records import (
+    BudgetLine,
+    EngineBuild,
+    Finding,
+    Gpu,
+    Machine,
+    Model,
+    Plan,
+    Reason,
+    Rejected,
+    Verdict,
+)
+from workhorse.text import Text
+from workhorse.units import MIB, show_bandwidth, show_bytes
+
+# A service that fills memory to the brim dies on the first surprise (mission, line 6).
+RESERVE = 0.2
+CHAT_CONTEXT_TOKENS = 8192
+CHAT_SLOTS = 4
+SMALLEST_CONTEXT_TOKENS = 2048
+
+# 512 and not llama.cpp's 2048: progress events come between batches, so an abandoned prefill is
+# noticed four times sooner (0.8 s), and prefill is 5 to 13 % faster on CPUs (measured 2026-11).
+BATCH_TOKENS = 512
+
+# Of the memory left over, the share that may hold prompts of past conversations.
+PROMPT_CACHE_SHARE = 0.1
+PROMPT_CACHE_MAX_BYTES = 8192 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the user asked for; `None` where the plan may decide."""
+
+    context_tokens: int | None = None
+    slots: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The device that holds the model and the memory it can give, reserve already taken off."""
+
+    device: str
+    gpu: Gpu | None
+    free_bytes: int | None
+
+
+def make_plan(
+    machine: Machine,
+    model: Model,
+    build: EngineBuild,
+    wish: Wish,
+    history: Sequence[Experience] = (),
+) -> Plan:
+    """The best plan for this model here. `plan.verdict.blocked` says that it cannot work."""
+    room = choose_room(machine, model, build, wish)
+    cpu = choose_cpus(machine, beside_node=room.gpu.numa_node if room.gpu else None)
+    pages = choose_pages(machine)
+    layout, lines, fit_findings, fit_rejected = fit(model, room, wish)
+    spin, spin_reason = choose_spin(build, machine, all_on_gpu=room.gpu is not None)
+    setup = Setup(
+        f"{build.engine} {build.version}", "huge" if pages.huge_pages else "small", cpu.threads
+    )
+    promise = forecast(
+        model,
+        reader(machine, room, cpu, pages),
+        kv_types=(layout.kv_type_k, layout.kv_type_v),
+        setup=setup,
+        history=history,
+    )
+    findings = (
+        *check_cpu(machine, build),
+        *check_gpu_code(machine, build),
+        *check_model(model, wish.context_tokens),
+        *fit_findings,
+        *doubts_as_findings(machine.doubts),
+    )
+    return Plan(
+        model_path=model.path,
+        model_name=model.name,
+        engine=build,
+        context_tokens=layout.context_tokens,
+        slots=layout.slots,
+        kv_type_k=layout.kv_type_k,
+        kv_type_v=layout.kv_type_v,
+        flash_attention=layout.flash_attention,
+        batch_tokens=BATCH_TOKENS,
+        micro_batch_tokens=layout.micro_batch_tokens,
+        threads=cpu.threads,
+        cpus=cpu.cpus,
+        memory_nodes=cpu.memory_nodes,
+        gpu_layers=model.layers + 1 if room.gpu else 0,
+        layers=model.layers + 1,
+        gpu_index=room.gpu.index if room.gpu else None,
+        prompt_cache_bytes=prompt_cache(machine, lines),
+        embeddings=model.pooling,
+        load_mode=pages.load_mode,
+        huge_pages=pages.huge_pages,
+        spin=spin,
+        budget=lines,
+        forecast=promise,
+        reasons=(
+            device_reason(room, model),
+            *layout_reasons(layout, model, wish),
+            cpu.reason,
+            pages.reason,
+            spin_reason,
+        ),
+        rejected=(*fit_rejected, *cpu.rejected, *pages.rejected),
+        verdict=Verdict(findings),
+    )
+
+
+def choose_room(machine: Machine, model: Model, build: EngineBuild, wish: Wish) -> Room:
+    """The GPU with most memory when the model fits it, else main memory.
+
+    A model is not split between a card and the CPU here: each layer left on the CPU is read at
+    the CPU's bandwidth, and a smaller quant on the card is nearly always faster.
+    """
+    for gpu in sorted(usable_gpus(machine, build), key=lambda g: -(g.memory_total_bytes or 0)):
+        if gpu.memory_total_bytes is None:
+            continue
+        free = (
+            gpu.memory_free_bytes if gpu.memory_free_bytes is not None else gpu.memory_total_bytes
+        )
+        room = Room(f"GPU {gpu.index}", gpu, int(min(free, gpu.memory_total_bytes * (1 - RESERVE))))
+        if not any(f.level == "blocker" for f in fit(model, room, wish)[2]):
+            return room
+    return Room("RAM", None, ram_room(machine))
+
+
+def ram_room(machine: Machine) -> int | None:
+    """Main memory that the engine may take: what is available here and in the control group."""
+    candidates = [machine.memory.available_bytes]
+    limit, used = machine.limits.memory_bytes, machine.limits.memory_used_bytes
+    if limit is not None:
+        candidates.append(limit - (used or 0))
+    known = [c for c in candidates if c is not None]
+    return int(min(known) * (1 - RESERVE)) if known else None
+
+
+def layouts(model: Model, wish: Wish) -> Iterator[Layout]:
+    """Settings to try, best first: what is given up, in the order users miss it least."""
+    trained = model.context_trained_tokens or CHAT_CONTEXT_TOKENS
+    context = wish.context_tokens or min(trained, CHAT_CONTEXT_TOKENS)
+    slots = wish.slots or CHAT_SLOTS
+    for kv_type in ("f16", "q8_0"):
+        yield Layout(context, slots, kv_type, kv_type)
+    if wish.slots is None:
+        for fewer in (2, 1):
+            yield Layout(context, fewer, "q8_0", "q8_0")
+        slots = 1
+    while wish.context_tokens is None and context > SMALLEST_CONTEXT_TOKENS:
+        context = max(context // 2, SMALLEST_CONTEXT_TOKENS)
+        yield Layout(context, slots, "q8_0", "q8_0")
+
+
+def fit(
+    model: Model, room: Room, wish: Wish
+) -> tuple[Layout, tuple[BudgetLine, ...], tuple[Finding, ...], tuple[Rejected, ...]]:
+    """The first layout that fits the room, with its budget and what did not fit before it."""
+    rejected: list[Rejected] = []
+    needed = 0
+    for layout in layouts(model, wish):
+        if not quantised_kv_fits(model, layout):
+            continue
+        lines = budget(model, layout, device=room.device, gpu=room.gpu is not None)
+        needed = sum(line.n_bytes for line in lines)
+        if room.free_bytes is None or needed <= room.free_bytes:
+            return layout, lines, (), tuple(rejected)
+        rejected.append(
+            Rejected(
+                f"{layout.slots} × {layout.context_tokens} tokens, KV {layout.kv_type_k}",
+                Text(
+                    f"{show_bytes(needed)} needed, {show_bytes(room.free_bytes)} to give "
+                    f"on {room.device}.",
+                    f"需要 {show_bytes(needed)}，{room.device} 可用 "
+                    f"{show_bytes(room.free_bytes)}。",
+                ),
+            )
+        )
+    finding = does_not_fit(model, room.device, needed, room.free_bytes or 0)
+    return layout, lines, (finding,), tuple(rejected)
+
+
+def quantised_kv_fits(model: Model, layout: Layout) -> bool:
+    """False when a head's row is no whole number of Q8_0 blocks: the engine refuses to start."""
+    if layout.kv_type_k == "f16":
+        return True
+    return all(
+        a.key_size % 32 == 0 and a.value_size % 32 == 0 for a in model.attention if a is not None
+    )
+
+
+def reader(machine: Machine, room: Room, cpu: CpuChoice, pages: PageChoice) -> Reader:
+    """What will read the weights, with the bandwidth of the same memory and page size."""
+    if room.gpu is not None:
+        rated = room.gpu.rated_bandwidth_bytes_per_s
+        words = Text(
+            f"{room.gpu.name}: bus width × memory clock", f"{room.gpu.name}：位宽 × 显存频率"
+        )
+        return Reader("gpu", rated, words, "datasheet", 1)
+    size: Literal["small", "huge"] = "huge" if pages.huge_pages else "small"
+    node = cpu.memory_nodes[0] if cpu.memory_nodes else None
+    measured = best_bandwidth(machine.memory.bandwidths, size, node)
+    if measured is None:
+        return Reader("cpu", None, Text("not measured", "未测量"), "estimated", cpu.threads)
+    shown = show_bandwidth(measured.bytes_per_s)
+    words = Text(
+        f"{shown} read with {measured.threads} threads, {size} pages ({measured.method})",
+        f"{measured.threads} 线程读取 {shown}，{'大页' if pages.huge_pages else '小页'}"
+        f"（{measured.method}）",
+    )
+    return Reader("cpu", measured.bytes_per_s, words, "measured", cpu.threads)
+
+
+def prompt_cache(machine: Machine, lines: Sequence[BudgetLine]) -> int:
+    """Main memory for prompts of past conversations: a tenth of what is left over."""
+    room = ram_room(machine)
+    if room is None:
+        return 0
+    in_ram = sum(line.n_bytes for line in lines if line.device == "RAM")
+    return min(PROMPT_CACHE_MAX_BYTES, max(0, int((room - in_ram) * PROMPT_CACHE_SHARE)))
+
+
+def device_reason(room: Room, model: Model) -> Reason:
+    """Why the model is placed where it is."""
+    size = show_bytes(model.weight_bytes)
+    if room.gpu is not None:
+        because = Text(
+            f"All {model.layers + 1} layers fit {room.gpu.name}: {size} of weights.",
+            f"全部 {model.layers + 1} 层可放入 {room.gpu.name}：权重 {size}。",
+        )
+    else:
+        because = Text(
+            f"No GPU that this build can use holds the model; {size} of weights in main memory.",
+            f"没有此构建可用且放得下模型的显卡；{size} 权重放在内存。",
+        )
+    return Reason("device", room.device, because)
+
+
+def layout_reasons(layout: Layout, model: Model, wish: Wish) -> tuple[Reason, ...]:
+    """Why this context, these slots and this KV type."""
+    asked = Text("As asked.", "按用户要求。")
+    trained = model.context_trained_tokens
+    context = Text(
+        f"Enough for chat; the model was trained for {trained or 'an unknown length'}.",
+        f"足够对话使用；模型训练长度为 {trained or '未知'}。",
+    )
+    slots = Text(
+        "Requests answered at the same time; the rest wait.", "同时应答的请求数，其余排队。"
+    )
+    kv = {
+        "f16": Text("Full precision: there is room.", "空间足够，保持全精度。"),
+        "q8_0": Text("Halves the KV cache: the room is short.", "空间不足，KV 缓存减半。"),
+    }
+    return (
+        Reason("context", str(layout.context_tokens), asked if wish.context_tokens else context),
+        Reason("slots", str(layout.slots), asked if wish.slots else slots),
+        Reason("kv", layout.kv_type_k, kv[layout.kv_type_k]),
+        Reason(
+            "flash attention",
+            "on",
+            Text(
+                "Less scratch memory, and quantised KV needs it; the golden prompt checks it.",
+                "节省临时内存，量化 KV 也依赖它；启动时由标准提示词验证。",
+            ),
+        ),
+        Reason(
+            "batch",
+            str(BATCH_TOKENS),
+            Text(
+                "An abandoned prefill is noticed within a batch.",
+                "客户端断开后，最多一个批次即可停止预填充。",
+            ),
+        ),
+    )

@@ -1,0 +1,170 @@
+"""What a plan promises in tokens a second, and the ceiling that the memory sets."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from workhorse.knowledge.quants import quant
+from workhorse.knowledge.speeds import DecodeConstants, decode_constants
+from workhorse.plan.memory import is_output_head, row_bytes
+from workhorse.records import Bandwidth, Basis, Estimate, Forecast, Model, Tensor
+from workhorse.text import Text
+from workhorse.units import show_bandwidth
+
+# The depth at which the fixed protocol decodes, on average: 768 tokens in, 200 out.
+PROTOCOL_DEPTH_TOKENS = 768 + 100
+
+# Interval of a forecast that rests on a measurement of the same model here, and on others here.
+SAME_MODEL_BAND = 0.15
+OTHER_MODEL_BAND = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The settings beside the model that decide speed: what was learned under one holds there."""
+
+    engine: str
+    pages: Literal["small", "huge"]
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """A forecast made on this machine by constants alone, and what was measured afterwards."""
+
+    model_name: str
+    quantisation: str
+    setup: Setup
+    predicted_tokens_per_s: float
+    measured_tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What reads the weights: a kind of device, its memory and how many cores compute."""
+
+    device: Literal["cpu", "gpu"]
+    bandwidth_bytes_per_s: float | None
+    bandwidth_source: Text
+    bandwidth_basis: Basis
+    cores: int
+
+
+def bytes_read(tensor: Tensor, model: Model) -> float:
+    """Bytes of one tensor that one decoded token reads.
+
+    An embedding table is read by row, experts by the share in use, everything else whole.
+    """
+    if tensor.name in ("token_embd.weight", "per_layer_token_embd.weight"):
+        return tensor.n_bytes if is_output_head(tensor, model) else 0.0
+    if "_exps." in tensor.name and model.experts > 0:
+        return tensor.n_bytes * min(1.0, model.experts_used / model.experts)
+    return tensor.n_bytes
+
+
+def weights_read(model: Model) -> float:
+    """Weights (elements) that one decoded token multiplies."""
+    total = 0.0
+    for tensor in model.tensors:
+        kind = quant(tensor.type)
+        total += bytes_read(tensor, model) / kind.block_bytes * kind.block_elements
+    return total
+
+
+def kv_read_bytes(model: Model, depth_tokens: int, type_k: str, type_v: str) -> int:
+    """KV bytes that one token decoded at `depth_tokens` reads."""
+    total = 0
+    for attention in model.attention:
+        if attention is not None:
+            depth = min(depth_tokens, attention.window_tokens or depth_tokens)
+            total += depth * row_bytes(type_k, attention.kv_heads * attention.key_size)
+            total += depth * row_bytes(type_v, attention.kv_heads * attention.value_size)
+    return total
+
+
+def bytes_per_token(model: Model, type_k: str, type_v: str) -> int:
+    """Bytes that one decoded token of the fixed protocol reads: weights and KV."""
+    weights = sum(bytes_read(tensor, model) for tensor in model.tensors)
+    return round(weights) + kv_read_bytes(model, PROTOCOL_DEPTH_TOKENS, type_k, type_v)
+
+
+def token_seconds(model: Model, n_bytes: int, reader: Reader, known: DecodeConstants) -> float:
+    """Seconds for one token by the two-term model: the slower of memory and arithmetic, and
+    overhead by layer and vocabulary entry."""
+    memory_s = 0.0
+    if reader.bandwidth_bytes_per_s:
+        memory_s = n_bytes / (reader.bandwidth_bytes_per_s * known.bandwidth_share)
+    arithmetic_s = weights_read(model) / (known.weights_per_s_per_core * reader.cores)
+    overhead_s = (
+        model.layers * known.overhead_per_layer_s
+        + model.vocabulary * known.overhead_per_vocabulary_entry_s
+    )
+    return max(memory_s, arithmetic_s) + overhead_s
+
+
+def forecast(
+    model: Model,
+    reader: Reader,
+    *,
+    kv_types: tuple[str, str],
+    setup: Setup,
+    history: Sequence[Experience] = (),
+) -> Forecast:
+    """Decode speed of one stream with its interval, and the ceiling; `None` where the memory's
+    bandwidth is not known."""
+    n_bytes = bytes_per_token(model, *kv_types)
+    if not reader.bandwidth_bytes_per_s:
+        return Forecast(None, None, None, n_bytes)
+    known = decode_constants(reader.device)
+    plain = 1 / token_seconds(model, n_bytes, reader, known)
+    ceiling = reader.bandwidth_bytes_per_s / n_bytes
+    ceiling_estimate = Estimate(
+        ceiling, ceiling, ceiling, "tok/s", reader.bandwidth_basis, reader.bandwidth_source
+    )
+    decode = learned(plain, model, setup, history)
+    if decode is None:
+        source = Text(
+            f"two-term model on {show_bandwidth(reader.bandwidth_bytes_per_s)}; constants "
+            f"{known.date}: {known.source}",
+            f"两项模型，带宽 {show_bandwidth(reader.bandwidth_bytes_per_s)}；"
+            f"常数（{known.date}）：{known.source}",
+        )
+        decode = Estimate(
+            plain, plain * known.low, plain * known.high, "tok/s", "estimated", source
+        )
+    # The model of arithmetic and overhead may err; the memory's ceiling binds all the same.
+    high = min(decode.high, ceiling)
+    value = min(decode.value, high)
+    capped = Estimate(value, min(decode.low, value), high, "tok/s", decode.basis, decode.source)
+    return Forecast(capped, plain, ceiling_estimate, n_bytes)
+
+
+def learned(
+    plain: float,
+    model: Model,
+    setup: Setup,
+    history: Sequence[Experience],
+) -> Estimate | None:
+    """The forecast corrected by what earlier forecasts missed here; `None` without history."""
+    here = [e for e in history if e.setup == setup]
+    same = [e for e in here if (e.model_name, e.quantisation) == (model.name, model.quantisation)]
+    used, band = (same, SAME_MODEL_BAND) if same else (here, OTHER_MODEL_BAND)
+    if not used:
+        return None
+    correction = median(e.measured_tokens_per_s / e.predicted_tokens_per_s for e in used)
+    value = plain * correction
+    which = Text("this model", "本模型") if same else Text("other models", "其他模型")
+    source = Text(
+        f"two-term model, corrected ×{correction:.2f} by {len(used)} measured here ({which.en})",
+        f"两项模型，按本机 {len(used)} 次实测（{which.zh}）修正 ×{correction:.2f}",
+    )
+    return Estimate(value, value * (1 - band), value * (1 + band), "tok/s", "learned", source)
+
+
+def best_bandwidth(
+    bandwidths: Sequence[Bandwidth], pages: Literal["small", "huge"], node: int | None
+) -> Bandwidth | None:
+    """The measured bandwidth of the pages and the node in use; `None` when not measured."""
+    fitting = [b for b in bandwidths if b.pages == pages and b.node in (None, node)]
+    return max(fitting, key=lambda b: (b.node is not None, b.bytes_per_s), default=None)
