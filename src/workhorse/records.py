@@ -13,7 +13,9 @@ from typing import Literal
 from workhorse.text import Text
 
 # Where a figure comes from, best first. Shown beside every figure.
-Basis = Literal["measured", "engine", "twin", "learned", "datasheet", "published", "estimated"]
+Basis = Literal[
+    "measured", "header", "engine", "twin", "learned", "datasheet", "published", "estimated"
+]
 
 # ---------------------------------------------------------------- Machine
 
@@ -239,6 +241,7 @@ class EngineBuild:
     needs_flags: tuple[str, ...]  # CPU flags without which it dies of an illegal instruction
     gpu_architectures: tuple[str, ...] | None  # sm_70 …; () none; None unknown
     openmp: bool | None  # spins in OpenMP barriers
+    library_dir: str | None  # where its shared libraries are, when the system lacks them
     knows: tuple[str, ...]  # settings it understands, by their llama-server flag
     source: str
 

@@ -117,10 +117,10 @@ def budget(model: Model, layout: Layout, *, device: str, gpu: bool) -> tuple[Bud
     )
     runtime = CUDA_CONTEXT_BYTES if gpu else RUNTIME_BYTES
     return (
-        BudgetLine(device, "weights", model.weight_bytes, "engine", header),
-        BudgetLine(device, "kv", kv_bytes(model, layout), "engine", header),
+        BudgetLine(device, "weights", model.weight_bytes, "header", header),
+        BudgetLine(device, "kv", kv_bytes(model, layout), "header", header),
         BudgetLine(device, "compute", compute_bytes(model, layout), "estimated", formula),
-        BudgetLine(device, "output", output_bytes(model, layout.slots), "engine", header),
+        BudgetLine(device, "output", output_bytes(model, layout.slots), "header", header),
         BudgetLine(
             device,
             "runtime",

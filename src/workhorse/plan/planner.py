@@ -1,7 +1,9 @@
 """From a machine, a model, an engine build and a wish to a Plan. Pure."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Literal
 
 from workhorse.plan.checks import (
@@ -95,7 +97,7 @@ def make_plan(
     )
     return Plan(
         model_path=model.path,
-        model_name=model.name,
+        model_name=served_name(model.path),
         engine=build,
         context_tokens=layout.context_tokens,
         slots=layout.slots,
@@ -127,6 +129,12 @@ def make_plan(
         rejected=(*fit_rejected, *cpu.rejected, *pages.rejected),
         verdict=Verdict(findings),
     )
+
+
+def served_name(path: str) -> str:
+    """The name clients call the model by: the file's, without its ending and part number."""
+    stem = re.sub(r"-\d{5}-of-\d{5}$", "", PurePath(path).stem)
+    return stem.replace(",", "-")  # llama-server splits an alias at commas
 
 
 def choose_room(machine: Machine, model: Model, build: EngineBuild, wish: Wish) -> Room:

@@ -1,0 +1,100 @@
+"""llama.cpp's server: a Plan becomes a Launch. One adapter for the embedded server and a binary."""
+
+import shlex
+from collections.abc import Iterable
+
+from workhorse.records import Launch, Plan
+from workhorse.units import MIB
+
+HEALTH_PATH = "/health"
+
+# llama-server writes which buffers it made on which device at this level only (measured 2026-11).
+LOG_LEVEL_WITH_BUFFERS = "4"
+
+# A busy wait of about 10 microseconds before a thread gives its core back. GCC's default spins
+# for seconds: with other load on the cores decode falls from 115 to 1-5 tok/s, bounded to 14-24;
+# when quiet it costs up to 10 % (measured 2026-11).
+SPIN_COUNT = "1000"
+
+# SIGTERM ends llama-server only after requests in flight; a second one ends it (measured 2026-11).
+STOP_GRACE_S = 10.0
+
+
+def launch(plan: Plan, port: int, host: str = "127.0.0.1") -> Launch:
+    """How to start the plan's engine on `host`:`port`."""
+    return Launch(
+        argv=(*plan.engine.command, *settings(plan, port, host)),
+        env=environment(plan),
+        cpus=plan.cpus,
+        memory_nodes=plan.memory_nodes,
+        host=host,
+        port=port,
+        health_path=HEALTH_PATH,
+        stop_grace_s=STOP_GRACE_S,
+    )
+
+
+def settings(plan: Plan, port: int, host: str) -> tuple[str, ...]:
+    """The command line after the program, with only what this build understands."""
+    threads = str(plan.threads)
+    wanted: list[tuple[str, ...]] = [
+        ("--model", plan.model_path),
+        ("--alias", plan.model_name),
+        ("--host", host),
+        ("--port", str(port)),
+        # Without --kv-unified each slot gets its share of the context for itself.
+        ("--ctx-size", str(plan.context_tokens * plan.slots)),
+        ("--parallel", str(plan.slots)),
+        ("--threads", threads),
+        ("--threads-batch", threads),
+        ("--batch-size", str(plan.batch_tokens)),
+        ("--ubatch-size", str(plan.micro_batch_tokens)),
+        *load_settings(plan),
+        ("--flash-attn", "on" if plan.flash_attention else "off"),
+        ("--cache-type-k", plan.kv_type_k),
+        ("--cache-type-v", plan.kv_type_v),
+        ("--n-gpu-layers", str(plan.gpu_layers)),
+        # The engine's own fitting would quietly cut the context or move layers to the CPU.
+        ("--fit", "off"),
+        ("--cache-ram", str(plan.prompt_cache_bytes // MIB)),
+        ("--verbosity", LOG_LEVEL_WITH_BUFFERS),
+        # The engine's default answers any web page of any origin.
+        ("--cors-origins", ""),
+        ("--no-ui",),
+        ("--slots",),
+        ("--metrics",),
+    ]
+    if plan.embeddings:
+        wanted.append(("--embeddings",))
+    return tuple(word for setting in wanted if setting[0] in plan.engine.knows for word in setting)
+
+
+def load_settings(plan: Plan) -> Iterable[tuple[str, ...]]:
+    """The load mode in the words of this build: `--no-mmap` became `--load-mode` in 2026."""
+    if "--load-mode" in plan.engine.knows:
+        return [("--load-mode", plan.load_mode)]
+    return {"none": [("--no-mmap",)], "mmap": [], "mlock": [("--mlock",)]}[plan.load_mode]
+
+
+def environment(plan: Plan) -> dict[str, str]:
+    """What the plan adds to the engine's environment."""
+    added: dict[str, str] = {}
+    if plan.huge_pages:
+        added["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
+    if plan.spin == "bounded":
+        added["GOMP_SPINCOUNT"] = SPIN_COUNT
+    if plan.engine.library_dir is not None:
+        added["LD_LIBRARY_PATH"] = plan.engine.library_dir
+    if plan.gpu_index is not None:
+        # Without PCI order, CUDA's device 0 is the fastest card and not the driver's first.
+        added["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        added["CUDA_VISIBLE_DEVICES"] = str(plan.gpu_index)
+    return added
+
+
+def command_line(start: Launch) -> str:
+    """The launch as one line for a shell: what `--dry-run` prints."""
+    words = [f"{name}={shlex.quote(value)}" for name, value in start.env.items()]
+    if start.cpus:
+        words += ["taskset", "-c", ",".join(map(str, start.cpus))]
+    return " ".join([*words, *(shlex.quote(word) for word in start.argv)])
