@@ -1,0 +1,249 @@
+"""Keep one engine alive: start, restart, give up, and tell where it answers."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from workhorse.errors import AppError
+from workhorse.records import Launch
+from workhorse.run.policy import STEADY_S, last_error, next_delay_s
+from workhorse.run.process import EngineProcess, Explain, PortTaken, free_port
+from workhorse.text import Text
+from workhorse.units import show_duration
+
+State = Literal["starting", "ready", "restarting", "stopped", "given_up"]
+
+PORT_TRIES = 3
+LOG_CHECK_S = 60.0
+DEATH_NEWS_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How the engine is. `generation` is another number for each process that was started."""
+
+    state: State
+    reason: Text | None  # why it is not ready
+    generation: int
+    restarts: int
+    base_url: str | None  # None: not ready
+
+
+class EngineUnavailable(AppError):
+    """There is no engine to ask now."""
+
+
+class Supervisor:
+    """The owner of the engine over all its restarts.
+
+    `launch_for(port)` says how to start it on a free port of `host`. `after_ready` runs when the
+    health endpoint is good and before anybody is told, at each start; what it raises counts as a
+    failed start. One task owns the process; everything else only asks it.
+    """
+
+    def __init__(
+        self,
+        launch_for: Callable[[int], Launch],
+        log_path: Path,
+        *,
+        ready_timeout_s: float,
+        host: str = "127.0.0.1",
+        explain: Explain = last_error,
+        after_ready: Callable[[EngineProcess], Awaitable[None]] | None = None,
+        next_delay: Callable[[Sequence[float], float], float | None] = next_delay_s,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.process: EngineProcess | None = None
+        self.status = Status("stopped", None, 0, 0, None)
+        self._launch_for = launch_for
+        self._log_path = log_path
+        self._ready_timeout_s = ready_timeout_s
+        self._host = host
+        self._explain = explain
+        self._after_ready = after_ready
+        self._next_delay = next_delay
+        self._clock = clock
+        self._sleep = sleep
+        self._observers: list[Callable[[Status], None]] = []
+        self._settled = asyncio.Event()  # ready, or never again
+        self._settled.set()
+        self._owner: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    def on_change(self, observer: Callable[[Status], None]) -> None:
+        """Call `observer` with each new status, soon after it came."""
+        self._observers.append(observer)
+
+    async def start(self) -> None:
+        """Start the engine and keep it alive from then on.
+
+        What fails at this first start is raised and leaves nothing behind. Also starts again
+        after `stop` or after it gave up.
+        """
+        if self._owner is not None and not self._owner.done():
+            raise RuntimeError("the engine has an owner already")
+        first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._stopping = False
+        self._change("starting", None)
+        self._owner = asyncio.create_task(self._own(first), name="engine owner")
+        try:
+            await first
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
+        except Exception:
+            await asyncio.wait({self._owner})
+            raise
+
+    async def address(self, wait_s: float) -> str:
+        """The engine's base URL; waits up to `wait_s` while it is being started.
+
+        Raises EngineUnavailable, at once when the engine will not come back.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._settled.wait()
+        if self.status.base_url is None:
+            raise self._unavailable(wait_s)
+        return self.status.base_url
+
+    async def stop(self) -> None:
+        """End the engine and the watch over it; safe at any time and more than once."""
+        owner = self._owner
+        if owner is None:
+            return
+        if not self._stopping:
+            # A second cancel would turn the orderly end of the engine into a kill.
+            self._stopping = True
+            self._change("stopped", None)
+            owner.cancel()
+        await asyncio.wait({owner})
+        if not owner.cancelled() and (error := owner.exception()):
+            raise error
+
+    async def _own(self, first: asyncio.Future[None]) -> None:
+        """Own the process until it is stopped or given up; `first` learns of the first start."""
+        deaths: list[float] = []
+        try:
+            while True:
+                try:
+                    process = await self._bring_up_somewhere()
+                except Exception as error:
+                    if not first.done():
+                        told = error.what if isinstance(error, AppError) else None
+                        self._change("stopped", told)
+                        first.set_exception(error)
+                        return
+                    if not isinstance(error, AppError):
+                        raise
+                    reason = error.what
+                else:
+                    if not first.done():
+                        first.set_result(None)
+                    since_s = self._clock()
+                    reason = await self._watch(process)
+                    if self._clock() - since_s >= STEADY_S:
+                        deaths.clear()
+                deaths.append(self._clock())
+                delay_s = self._next_delay(deaths, self._clock())
+                if delay_s is None:
+                    self._change("given_up", reason)
+                    return
+                self._change("restarting", reason)
+                await self._sleep(delay_s)
+        finally:
+            if not first.done():
+                first.set_exception(self._unavailable(0))
+            if not self._settled.is_set():
+                self._change("stopped", self.status.reason)
+            if self.process is not None:
+                await self.process.stop()
+
+    async def _bring_up_somewhere(self) -> EngineProcess:
+        for _ in range(PORT_TRIES - 1):
+            with suppress(PortTaken):
+                return await self._bring_up()
+        return await self._bring_up()
+
+    async def _bring_up(self) -> EngineProcess:
+        launch = self._launch_for(free_port(self._host))
+        self.process = process = EngineProcess(launch, self._log_path, explain=self._explain)
+        self.status = replace(self.status, generation=self.status.generation + 1)
+        try:
+            await process.start()
+            await process.wait_ready(self._ready_timeout_s)
+            await self._verify(process)
+        except BaseException:
+            await process.stop()
+            raise
+        self._change("ready", None)
+        return process
+
+    async def _verify(self, process: EngineProcess) -> None:
+        if self._after_ready is None:
+            return
+        try:
+            await self._after_ready(process)
+        except Exception as error:
+            # When the engine dies under the check, its end is the cause and not what the check
+            # saw of it; the connection breaks a moment before the end is known.
+            if await process.ends_within(DEATH_NEWS_S):
+                raise process.failure() from error
+            raise
+
+    async def _watch(self, process: EngineProcess) -> Text:
+        while not await process.ends_within(LOG_CHECK_S):
+            process.limit_log()
+        return process.why_ended()
+
+    def _change(self, state: State, reason: Text | None) -> None:
+        url = self.process.base_url if state == "ready" and self.process is not None else None
+        restarts = self.status.restarts + (state == "restarting")
+        self.status = replace(
+            self.status, state=state, reason=reason, restarts=restarts, base_url=url
+        )
+        if state in ("starting", "restarting"):
+            self._settled.clear()
+        else:
+            self._settled.set()
+        loop = asyncio.get_running_loop()
+        for observer in self._observers:
+            # Not called here: an observer that fails must not take the engine with it.
+            loop.call_soon(observer, self.status)
+
+    def _unavailable(self, waited_s: float) -> EngineUnavailable:
+        reason, waited = self.status.reason or Text("", ""), show_duration(waited_s)
+        soon = Text("Ask again in a few seconds.", "请几秒后重试。")
+        log = Text(
+            f"Read the engine's log, {self._log_path}, then start workhorse again.",
+            f"请查看引擎日志 {self._log_path}，然后重新启动 workhorse。",
+        )
+        what, next_step = {
+            "starting": (
+                Text(
+                    f"The engine is still loading the model (waited {waited}).",
+                    f"推理引擎仍在加载模型（已等待 {waited}）。",
+                ),
+                soon,
+            ),
+            "restarting": (
+                Text(
+                    f"The engine is being restarted (waited {waited}): {reason.en}",
+                    f"推理引擎正在重启（已等待 {waited}）：{reason.zh}",
+                ),
+                soon,
+            ),
+            "given_up": (
+                Text(
+                    f"The engine kept ending and is not started any more: {reason.en}",
+                    f"推理引擎反复退出，已不再重启：{reason.zh}",
+                ),
+                log,
+            ),
+        }.get(self.status.state, (Text("The engine is stopped.", "推理引擎已停止。"), log))
+        return EngineUnavailable(what, next_step, speaker="gateway")
