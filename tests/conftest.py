@@ -16,6 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from workhorse.config import places
+from workhorse.models.embedded import embedded_model
+
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 START_S = 20.0
 # How long a process that was told to end may still be seen. Not a speed that is asserted: on a
@@ -99,9 +102,7 @@ def no_process_left_behind() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Where models are kept: the user's own folder, so that they are downloaded once."""
-    from workhorse.config import data_dir
-
-    return data_dir()
+    return places().data
 
 
 @pytest.fixture(scope="session")
@@ -109,8 +110,6 @@ def real_model(data_dir: Path) -> Path:
     """The embedded model's file; WORKHORSE_TEST_MODEL names another one."""
     if chosen := os.environ.get("WORKHORSE_TEST_MODEL"):
         return Path(chosen)
-    from workhorse.models.embedded import embedded_model
-
     return embedded_model(data_dir)
 
 

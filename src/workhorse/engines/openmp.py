@@ -16,6 +16,7 @@ from pathlib import Path
 
 from workhorse.errors import AppError
 from workhorse.knowledge.packaged_libraries import PackagedLibrary, packaged_library
+from workhorse.models.pip_source import PIP, WANTED
 from workhorse.text import Text, same
 
 LIBRARY = "libgomp.so.1"
@@ -83,10 +84,9 @@ def download(library: PackagedLibrary, scratch: Path) -> Path:
     wanted = scratch / "wanted.txt"
     pin = f"{library.package}=={library.version} --hash=sha256:{library.wheel_sha256}\n"
     wanted.write_text(pin, encoding="utf-8")
-    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download"]
-    command += ["--no-deps", "--only-binary", ":all:", "--python-version", "3.11"]
-    command += ["--platform", library.platform, "--require-hashes"]
-    command += ["-r", str(wanted), "-d", str(scratch)]
+    command = [*PIP, "download", *WANTED, "--quiet", "--require-hashes", "-r", str(wanted)]
+    # One wheel a platform serves every Python: only the library in it is used.
+    command += ["--python-version", "3.11", "--platform", library.platform, "-d", str(scratch)]
     pip = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = list(scratch.glob("*.whl"))
     if pip.returncode or not wheels:
