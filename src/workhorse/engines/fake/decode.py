@@ -57,6 +57,11 @@ class Slots:
         self.busy = [False] * count
         self._line: deque[asyncio.Future[int]] = deque()
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for a slot."""
+        return sum(not place.done() for place in self._line)
+
     async def take(self) -> int:
         """The index of a slot that is now the caller's own."""
         if False in self.busy:

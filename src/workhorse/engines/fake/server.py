@@ -157,6 +157,7 @@ class Server:
             if body.get("encoding_format") == "base64":
                 packed = struct.pack(f"<{EMBEDDING_SIZE}f", *vector)
                 one["embedding"] = base64.b64encode(packed).decode()
+                one["encoding_format"] = "base64"
             data.append(one)
         tokens = sum(len(prompt) for prompt in prompts)
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
