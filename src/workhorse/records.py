@@ -263,7 +263,7 @@ class BudgetLine:
     """One item of a device's memory budget."""
 
     device: str  # RAM, GPU 0 …
-    item: Literal["weights", "kv", "state", "compute", "output", "runtime", "prompt cache"]
+    item: Literal["weights", "kv", "compute", "output", "runtime"]
     n_bytes: int
     basis: Basis
     source: Text

@@ -4,6 +4,8 @@ Storage and memory sizes are binary (KiB, MiB, GiB), bandwidths decimal (GB/s), 
 writes them. `None` becomes an em dash: unknown is shown as unknown.
 """
 
+from collections.abc import Callable
+
 KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
@@ -48,6 +50,11 @@ def show_duration(seconds: float | None) -> str:
 def show_share(share: float | None) -> str:
     """A share such as `65 %`; `—` when unknown."""
     return UNKNOWN if share is None else f"{share * 100:.0f} %"
+
+
+def show_range(value: float, low: float, high: float, show: Callable[[float], str]) -> str:
+    """A figure with its least and most: `43.1 (42.8–43.5)`, `52 ms (51 ms–57 ms)`."""
+    return f"{show(value)} ({show(low)}–{show(high)})"
 
 
 def three_digits(value: float) -> str:

@@ -17,7 +17,7 @@ from workhorse.plan.checks import (
 from workhorse.plan.cpus import CpuChoice, choose_cpus
 from workhorse.plan.memory import Layout, budget
 from workhorse.plan.pages import PageChoice, choose_pages, choose_spin
-from workhorse.plan.speed import Experience, Reader, Setup, best_bandwidth, forecast
+from workhorse.plan.speed import Experience, Reader, best_bandwidth, forecast, setup_for
 from workhorse.records import (
     BudgetLine,
     EngineBuild,
@@ -78,14 +78,11 @@ def make_plan(
     pages = choose_pages(machine)
     layout, lines, fit_findings, fit_rejected = fit(model, room, wish)
     spin, spin_reason = choose_spin(build, machine, all_on_gpu=room.gpu is not None)
-    setup = Setup(
-        f"{build.engine} {build.version}", "huge" if pages.huge_pages else "small", cpu.threads
-    )
     promise = forecast(
         model,
         reader(machine, room, cpu, pages),
         kv_types=(layout.kv_type_k, layout.kv_type_v),
-        setup=setup,
+        setup=setup_for(build, huge_pages=pages.huge_pages, threads=cpu.threads),
         history=history,
     )
     findings = (

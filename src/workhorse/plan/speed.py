@@ -8,7 +8,7 @@ from typing import Literal
 from workhorse.knowledge.quants import quant
 from workhorse.knowledge.speeds import DecodeConstants, decode_constants
 from workhorse.plan.memory import is_output_head, row_bytes
-from workhorse.records import Bandwidth, Basis, Estimate, Forecast, Model, Tensor
+from workhorse.records import Bandwidth, Basis, EngineBuild, Estimate, Forecast, Model, Tensor
 from workhorse.text import Text
 from workhorse.units import show_bandwidth
 
@@ -27,6 +27,11 @@ class Setup:
     engine: str
     pages: Literal["small", "huge"]
     threads: int
+
+
+def setup_for(build: EngineBuild, *, huge_pages: bool, threads: int) -> Setup:
+    """The setup of a plan."""
+    return Setup(f"{build.engine} {build.version}", "huge" if huge_pages else "small", threads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,280 @@
+"""`workhorse up`: the main job, told on stderr, summed up on stdout."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workhorse.bench.scenario import STANDARD
+from workhorse.cli.plan import add_choices, print_plan
+from workhorse.cli.progress import FETCHING, MEASURING, LateBar
+from workhorse.cli.show import console, print_error, print_table, print_verdict
+from workhorse.codec import to_json
+from workhorse.config import PORT, places
+from workhorse.errors import EXIT_FAILED, EXIT_GOOD, EXIT_NO, AppError
+from workhorse.text import Language, Text
+from workhorse.units import (
+    show_bytes,
+    show_duration,
+    show_range,
+    show_rate,
+    show_share,
+    three_digits,
+)
+
+if TYPE_CHECKING:
+    from workhorse.bench.load import Progress
+    from workhorse.bench.stats import Summary
+    from workhorse.records import Plan, Verdict
+    from workhorse.run.supervisor import Status
+    from workhorse.up import Ask, Decision
+
+
+def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
+    """The options of `up`."""
+    words = {
+        "model": Text("a GGUF file; left out: the embedded model", "GGUF 文件；省略则用内置模型"),
+        "port": Text("port of the service on this machine", "本机服务端口"),
+        "dry": Text("print the plan and the engine's command; start nothing", "只打印方案与命令"),
+        "golden": Text(
+            "do not judge the golden answer (models with random weights)",
+            "不检查标准回答（用于随机权重模型）",
+        ),
+        "measure": Text("do not measure after the start", "启动后不测速"),
+    }
+    said = {key: text.in_language(language) for key, text in words.items()}
+    parser.add_argument("model", nargs="?", type=Path, metavar="MODEL.gguf", help=said["model"])
+    add_choices(parser, language)
+    parser.add_argument("--port", type=port, default=PORT, metavar="N", help=said["port"])
+    parser.add_argument("--dry-run", action="store_true", help=said["dry"])
+    parser.add_argument("--skip-golden", action="store_true", help=said["golden"])
+    parser.add_argument("--no-measure", action="store_true", help=said["measure"])
+
+
+def port(word: str) -> int:
+    """A TCP port; 0 takes a free one."""
+    number = int(word)
+    if not 0 <= number <= 65535:
+        raise argparse.ArgumentTypeError(f"{word} is not a port (0 to 65535)")
+    return number
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until Ctrl-C; with `--dry-run` only say what would be done."""
+    from workhorse.plan.planner import Wish
+    from workhorse.up import Ask
+
+    ask = Ask(
+        model=args.model,
+        engine=args.engine,
+        wish=Wish(context_tokens=args.context, slots=args.slots),
+        port=args.port,
+        skip_golden=args.skip_golden,
+        measure=not args.no_measure,
+    )
+    if args.dry_run:
+        return dry_run(ask, args)
+    return asyncio.run(serve(ask, Speaker(args.lang, as_json=args.json)))
+
+
+def dry_run(ask: "Ask", args: argparse.Namespace) -> int:
+    """The plan and the exact engine command."""
+    from workhorse.engines.llamacpp import command_line, launch
+    from workhorse.up import decide
+
+    with LateBar(FETCHING, args.lang) as fetching:
+        decision = decide(ask, places(), fetching.step)
+    start = launch(decision.plan, port=0)
+    if args.json:
+        print(to_json({"plan": decision.plan, "launch": start}))
+    else:
+        print_plan(decision.plan, args.lang)
+        print_verdict(decision.plan.verdict, args.lang)
+        print(f"\n{command_line(start)}")
+    return EXIT_NO if decision.plan.verdict.blocked else EXIT_GOOD
+
+
+async def serve(ask: "Ask", speaker: "Speaker") -> int:
+    """Run the main job until SIGINT or SIGTERM, which end it in order."""
+    from workhorse.up import up
+
+    job = asyncio.ensure_future(up(ask, places(), speaker))
+    stopping = False
+
+    def stop() -> None:
+        nonlocal stopping
+        # A second Ctrl-C while stopping would kill the engine in the middle of its end.
+        if not stopping:
+            stopping = True
+            speaker.stage(Text("stopping", "正在停止"))
+            job.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        return await job
+    except asyncio.CancelledError:
+        return EXIT_GOOD if stopping else EXIT_FAILED
+    finally:
+        speaker.close()
+
+
+class Speaker:
+    """Tells the user how far `up` is: stages on stderr, the outcome on stdout."""
+
+    def __init__(self, language: Language, *, as_json: bool) -> None:
+        self.language = language
+        self.as_json = as_json
+        self._err = console(stderr=True)
+        self._fetch_bar = LateBar(FETCHING, language)
+        self._measure_bar = LateBar(MEASURING, language)
+
+    def close(self) -> None:
+        """Takes down whatever bar is still shown."""
+        self._fetch_bar.close()
+        self._measure_bar.close()
+
+    def say(self, words: Text, mark: str = "[dim]·[/]") -> None:
+        """One line on stderr."""
+        self._err.print(f"{mark} {words.in_language(self.language)}")
+
+    def stage(self, words: Text) -> None:
+        """A new stage begins."""
+        self.close()
+        self.say(words)
+
+    def fetching(self, done_bytes: int, total_bytes: int | None) -> None:
+        """The download goes on."""
+        self._fetch_bar.step(done_bytes, total_bytes)
+
+    def decided(self, decision: "Decision") -> None:
+        """The plan, whole when it says no, in one line when it says yes."""
+        plan = decision.plan
+        self.close()
+        if plan.verdict.blocked and not self.as_json:
+            print_plan(plan, self.language)
+        if self.as_json:
+            print(to_json(plan), flush=True)
+        print_verdict(plan.verdict, self.language, stderr=True)
+        if not plan.verdict.blocked:
+            self.say(summary_of(plan))
+
+    def verified(self, verdict: "Verdict") -> None:
+        """What the engine's log and its answer to the golden prompt say."""
+        print_verdict(verdict, self.language, stderr=True)
+        if not verdict.blocked:
+            words = Text(
+                "the engine runs as planned, the golden answer is text",
+                "引擎按方案运行，标准回答正常",
+            )
+            self.say(words, "[green]✓[/]")
+
+    def ready(self, plan: "Plan", url: str, took_s: float) -> None:
+        """The service answers: where, under which name, and how to ask it."""
+        if self.as_json:
+            print(to_json({"url": f"{url}/v1", "model": plan.model_name}), flush=True)
+            return
+        took = show_duration(took_s)
+        words = Text(f"ready after {took}", f"就绪，用时 {took}").in_language(self.language)
+        stop = Text("Ctrl-C stops it.", "按 Ctrl-C 停止。").in_language(self.language)
+        body = '{"messages":[{"role":"user","content":"Name three colours."}]}'
+        print(f"\n{plan.model_name}  {url}/v1  ({words})")
+        print(f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'")
+        print(f"  {stop}\n", flush=True)
+
+    def changed(self, status: "Status") -> None:
+        """The engine died, restarts, is ready again, or was given up."""
+        reason = status.reason or Text("", "")
+        words = {
+            "restarting": Text(
+                f"the engine is being restarted: {reason.en}", f"正在重启引擎：{reason.zh}"
+            ),
+            "ready": Text("the engine is ready again", "引擎已恢复"),
+            "given_up": Text(
+                f"the engine keeps dying and is not restarted any more: {reason.en}",
+                f"引擎反复退出，不再重启：{reason.zh}",
+            ),
+        }.get(status.state)
+        if words is not None:
+            self.say(words, "[green]✓[/]" if status.state == "ready" else "[red]![/]")
+
+    def measuring(self, progress: "Progress") -> None:
+        """A measurement goes on."""
+        self._measure_bar.step(progress.pieces, STANDARD.generated_tokens)
+
+    def gave_way(self) -> None:
+        """A client came: the measurement stopped for it."""
+        self._measure_bar.close()
+        self.say(Text("measuring waits: a client is being served", "有客户端请求，暂停测速"))
+
+    def measured(self, plan: "Plan", summary: "Summary") -> None:
+        """Predicted, measured, ceiling and share, as one table."""
+        self.close()
+        if self.as_json:
+            print(to_json(summary), flush=True)
+            return
+        print_table(
+            Text(
+                "Measured: one stream, 768 tokens in, 200 out",
+                "实测：单路，输入 768、输出 200 词元",
+            ),
+            (Text("figure", "指标"), Text("value", "数值"), Text("from", "来源")),
+            figures(plan, summary, self.language),
+            self.language,
+        )
+        sys.stdout.flush()
+
+    def not_measured(self, error: AppError) -> None:
+        """The measurement could not be taken; the service runs on."""
+        self.close()
+        print_error(error, self.language)
+
+
+def summary_of(plan: "Plan") -> Text:
+    """The plan in one line."""
+    total = show_bytes(sum(line.n_bytes for line in plan.budget))
+    where = "RAM" if plan.gpu_index is None else f"GPU {plan.gpu_index}"
+    pages = "huge" if plan.huge_pages else "small"
+    return Text(
+        f"{plan.model_name} on {where}: {plan.threads} threads, {plan.slots} slots of "
+        f"{plan.context_tokens} tokens, {pages} pages, {total} in all",
+        f"{plan.model_name} 放在 {where}：{plan.threads} 线程，{plan.slots} 个槽位（各 "
+        f"{plan.context_tokens} 词元），{'大页' if plan.huge_pages else '小页'}，共 {total}",
+    )
+
+
+def figures(plan: "Plan", summary: "Summary", language: Language) -> list[tuple[str, str, str]]:
+    """One row a figure: predicted, measured, ceiling, share; each with where it comes from."""
+    runs = Text(f"{summary.runs} runs, median", f"{summary.runs} 次运行的中位数")
+    rows: list[tuple[Text, str, Text]] = []
+    predicted, ceiling = plan.forecast.decode_tokens_per_s, plan.forecast.ceiling_tokens_per_s
+    if predicted is not None:
+        shown = show_range(predicted.value, predicted.low, predicted.high, three_digits) + " tok/s"
+        rows.append((Text("decode, predicted", "解码（预测）"), shown, predicted.source))
+    decode = summary.decode_tokens_per_s
+    if decode is not None:
+        shown = show_range(decode.median, decode.low, decode.high, three_digits) + " tok/s"
+        rows.append((Text("decode, measured", "解码（实测）"), shown, runs))
+    if ceiling is not None:
+        rows.append(
+            (Text("ceiling of the memory", "带宽上限"), show_rate(ceiling.value), ceiling.source)
+        )
+        if decode is not None:
+            share = show_share(decode.median / ceiling.value)
+            words = Text("measured over ceiling", "实测 / 上限")
+            rows.append((Text("share of the ceiling", "达到上限"), share, words))
+    ttft = summary.ttft_s
+    if ttft is not None:
+        shown = show_range(ttft.median, ttft.low, ttft.high, show_duration)
+        rows.append((Text("time to first token", "首词元时间"), shown, runs))
+    if summary.prefill_tokens_per_s is not None:
+        rows.append(
+            (Text("prefill", "预填充"), show_rate(summary.prefill_tokens_per_s.median), runs)
+        )
+    return [
+        (name.in_language(language), value, source.in_language(language))
+        for name, value, source in rows
+    ]

@@ -1,0 +1,259 @@
+"""The main job on one screen: listen, probe, check, plan, fetch, launch, verify, serve, measure."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+import aiohttp
+
+from workhorse import __version__
+from workhorse.bench.load import Progress, measure
+from workhorse.bench.scenario import STANDARD
+from workhorse.bench.stats import Summary, summarise
+from workhorse.config import HOST, PORT, Places
+from workhorse.engines.find import binary_build, embedded_build
+from workhorse.engines.llamacpp import launch
+from workhorse.engines.llamacpp_log import explain, read_report
+from workhorse.engines.openmp import ensure_openmp
+from workhorse.engines.verify import golden_request, judge_answer, judge_log
+from workhorse.errors import EXIT_GOOD, EXIT_NO, AppError
+from workhorse.knowledge.packaged_models import packaged_models
+from workhorse.machine.probe import probe
+from workhorse.models.embedded import DEFAULT_MODEL, embedded_model
+from workhorse.models.gguf import read_gguf
+from workhorse.plan.planner import Wish, make_plan, served_name
+from workhorse.plan.speed import Experience, setup_for
+from workhorse.records import Conditions, Machine, Measurement, Model, Plan, Run, Verdict
+from workhorse.run.process import EngineProcess
+from workhorse.run.supervisor import EngineUnavailable, Status, Supervisor
+from workhorse.serve.activity import Activity
+from workhorse.serve.app import Gateway, build_app
+from workhorse.store import Store
+from workhorse.text import Text
+
+# A model may take long to read from an old disk: 70 GB at 100 MB/s are twelve minutes.
+READY_TIMEOUT_S = 1800.0
+GOLDEN_TIMEOUT_S = 600.0
+LOG_LINES = 2000  # a load writes about 200
+# Measuring starts when nobody has asked for this long.
+QUIET_BEFORE_MEASURING_S = 2.0
+
+Fetching = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What the user asked of `up`; `None`: we decide."""
+
+    model: Path | None = None
+    engine: Path | None = None
+    wish: Wish = field(default_factory=Wish)
+    host: str = HOST
+    port: int = PORT
+    skip_golden: bool = False
+    measure: bool = True
+    machine_root: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is here, what is wanted, what was decided."""
+
+    machine: Machine
+    model: Model
+    plan: Plan
+
+
+class Teller(Protocol):
+    """Who tells the user how far we are."""
+
+    def stage(self, words: Text) -> None:
+        """The next stage begins."""
+
+    def fetching(self, done_bytes: int, total_bytes: int | None) -> None:
+        """A download goes on."""
+
+    def decided(self, decision: Decision) -> None:
+        """The plan stands."""
+
+    def verified(self, verdict: Verdict) -> None:
+        """The engine runs as planned, or not."""
+
+    def ready(self, plan: Plan, url: str, took_s: float) -> None:
+        """The service answers."""
+
+    def changed(self, status: Status) -> None:
+        """The engine died, restarts, is ready again, or was given up."""
+
+    def measuring(self, progress: Progress) -> None:
+        """A measurement goes on."""
+
+    def gave_way(self) -> None:
+        """A client came: the measurement stopped for it."""
+
+    def measured(self, plan: Plan, summary: Summary) -> None:
+        """What was predicted, measured, and the ceiling."""
+
+    def not_measured(self, error: AppError) -> None:
+        """The measurement could not be taken."""
+
+
+def decide(ask: Ask, where: Places, fetching: Fetching) -> Decision:
+    """Probe, fetch what is missing, read the model and plan. Starts nothing; blocks."""
+    ensure_openmp()
+    build = binary_build(ask.engine) if ask.engine else embedded_build()
+    path = ask.model or embedded_model(where.data, fetching)
+    model = read_gguf(path)
+    if ask.machine_root is not None:
+        machine = probe(ask.machine_root)
+    else:
+        machine = probe(disk_path=path.parent)
+    plan = make_plan(machine, model, build, ask.wish, Store(where.store).experiences())
+    return Decision(machine, model, plan)
+
+
+async def up(ask: Ask, where: Places, tell: Teller) -> int:
+    """Turn this machine into a verified service, until cancelled; returns an exit code.
+
+    The port is open from the start and stays open while the engine comes and goes.
+    """
+    began_s = time.monotonic()
+    activity, engine = Activity(), EngineToCome()
+    name = served_name(str(ask.model or packaged_models()[DEFAULT_MODEL].file_name))
+    gateway = Gateway(build_app(engine, model_name=name, activity=activity))
+    port = await gateway.start(ask.host, ask.port)
+    try:
+        tell.stage(Text("looking at this machine and planning", "检测本机并制定方案"))
+        decision = await asyncio.to_thread(decide, ask, where, tell.fetching)
+        tell.decided(decision)
+        if decision.plan.verdict.blocked:
+            return EXIT_NO
+        tell.stage(Text("starting the engine", "启动引擎"))
+        supervisor = supervise(ask, decision.plan, where, tell)
+        engine.supervisor = supervisor
+        try:
+            await supervisor.start()
+            tell.ready(decision.plan, f"http://{ask.host}:{port}", time.monotonic() - began_s)
+            supervisor.on_change(tell.changed)
+            if ask.measure:
+                await measure_when_quiet(decision, supervisor, activity, where, tell)
+            await asyncio.Event().wait()  # until cancelled
+        finally:
+            # First the gateway: running answers may end before their engine does.
+            await gateway.stop()
+            await supervisor.stop()
+    finally:
+        await gateway.stop()
+    return EXIT_GOOD
+
+
+class EngineToCome:
+    """The gateway's backend: the supervisor once there is one, `planning` before."""
+
+    def __init__(self) -> None:
+        self.supervisor: Supervisor | None = None
+
+    @property
+    def state(self) -> str:
+        """The engine's state in one word."""
+        return self.supervisor.status.state if self.supervisor else "planning"
+
+    @property
+    def restarts(self) -> int:
+        """How often the engine was started again."""
+        return self.supervisor.status.restarts if self.supervisor else 0
+
+    async def address(self, wait_s: float) -> str:
+        """Where the engine answers; see `Supervisor.address`."""
+        if self.supervisor is None:
+            raise EngineUnavailable(
+                Text("The service is still being set up.", "服务仍在准备中。"),
+                Text("Ask again in a few seconds.", "请几秒后重试。"),
+                speaker="gateway",
+            )
+        return await self.supervisor.address(wait_s)
+
+
+def supervise(ask: Ask, plan: Plan, where: Places, tell: Teller) -> Supervisor:
+    """The engine's owner, which verifies it at each start before anybody is served."""
+
+    async def verify(process: EngineProcess) -> None:
+        verdict = await verify_engine(plan, process, golden=not ask.skip_golden)
+        tell.verified(verdict)
+        if verdict.blocked:
+            worst = next(f for f in verdict.findings if f.level == "blocker")
+            raise AppError(worst.seen, worst.remedy, speaker="engine", exit_code=EXIT_NO)
+
+    return Supervisor(
+        lambda port: launch(plan, port),
+        where.logs / "engine.log",
+        ready_timeout_s=READY_TIMEOUT_S,
+        explain=explain,
+        after_ready=verify,
+    )
+
+
+async def verify_engine(plan: Plan, process: EngineProcess, *, golden: bool) -> Verdict:
+    """The engine's log against the plan, and its answer to the golden prompt."""
+    findings = judge_log(plan, read_report(process.log_tail(LOG_LINES)))
+    if golden and not plan.embeddings:
+        timeout = aiohttp.ClientTimeout(total=GOLDEN_TIMEOUT_S)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as client,
+            client.post(f"{process.base_url}/completion", json=golden_request()) as answer,
+        ):
+            document = await answer.json(content_type=None)
+        findings = (*findings, *judge_answer(document))
+    return Verdict(findings)
+
+
+async def measure_when_quiet(
+    decision: Decision, supervisor: Supervisor, activity: Activity, where: Places, tell: Teller
+) -> None:
+    """Measure by the standard protocol once nobody asks; a client that comes ends the attempt."""
+    while True:
+        await activity.wait_idle(QUIET_BEFORE_MEASURING_S)
+        url = await supervisor.address(READY_TIMEOUT_S)
+        taking = asyncio.create_task(measure(url, STANDARD, on_progress=tell.measuring))
+        client = asyncio.create_task(activity.arrived())
+        try:
+            await asyncio.wait({taking, client}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            client.cancel()
+            taking.cancel()
+            await asyncio.wait({taking})
+        if not taking.cancelled():
+            break
+        tell.gave_way()
+    try:
+        conclude(decision, url, taking.result(), where, tell)
+    except AppError as error:
+        tell.not_measured(error)
+
+
+def conclude(
+    decision: Decision, url: str, runs: tuple[Run, ...], where: Places, tell: Teller
+) -> None:
+    """Tell what was measured against what was predicted, and keep both."""
+    plan, model = decision.plan, decision.model
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    measurement = Measurement(
+        scenario=STANDARD.name,
+        prompt_tokens=STANDARD.prompt_tokens,
+        output_tokens=STANDARD.output_tokens,
+        streams=STANDARD.streams,
+        runs=runs,
+        conditions=Conditions(now, decision.machine, plan, url, __version__),
+    )
+    summary = summarise(measurement)
+    tell.measured(plan, summary)
+    predicted = plan.forecast.uncorrected_tokens_per_s
+    if predicted is not None and summary.decode_tokens_per_s is not None:
+        measured = summary.decode_tokens_per_s.median
+        setup = setup_for(plan.engine, huge_pages=plan.huge_pages, threads=plan.threads)
+        experience = Experience(model.name, model.quantisation, setup, predicted, measured)
+        Store(where.store).add(experience, measurement)
