@@ -1,0 +1,144 @@
+"""Where the readers' text comes from: this machine, a captured tree, or a packed capture.
+
+A path is written without its leading slash (`proc/cpuinfo`). Nothing here trusts a file: sizes,
+kinds and counts are bounded, and what cannot be read is `None`, never an exception.
+"""
+
+import os
+import stat
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from workhorse.errors import AppError
+from workhorse.text import Text
+
+# /proc/cpuinfo of 512 logical CPUs is 0.8 MB; every other file we read is far smaller.
+FILE_BYTES_MAX = 1024**2
+NAMES_MAX = 16384
+PACKED_BYTES_MAX = 32 * 1024**2
+CAPTURE_NOTE = "workhorse-capture.json"
+
+
+class HostFiles(Protocol):
+    """The files of one machine, wherever they lie."""
+
+    @property
+    def live(self) -> bool:
+        """True when the files are those of the running kernel."""
+
+    def text(self, path: str) -> str | None:
+        """The file's text, cut at 1 MiB; None when it cannot be read."""
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """The names in a directory, sorted; none when it cannot be read."""
+
+
+class DirectoryFiles:
+    """Files below a directory: `/` for this machine, another one for a captured tree."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._real_root = os.path.realpath(root)
+        self.live = self._real_root == "/"
+
+    def text(self, path: str) -> str | None:
+        """The file's text, cut at 1 MiB; None when it is not a readable regular file."""
+        try:
+            # O_NONBLOCK: a pipe planted in a captured tree must not hold us for ever.
+            handle = os.open(self._locate(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except (OSError, ValueError):
+            return None
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return None
+            return _read_bounded(handle).decode("utf-8", errors="replace")
+        except OSError:
+            return None
+        finally:
+            os.close(handle)
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """The names in a directory, sorted; none when it cannot be read."""
+        try:
+            with os.scandir(self._locate(path)) as entries:
+                return tuple(sorted(entry.name for entry in islice(entries, NAMES_MAX)))
+        except (OSError, ValueError):
+            return ()
+
+    def _locate(self, path: str) -> Path:
+        place = self._root / path
+        # An absolute link in a captured tree would answer with this machine's own files.
+        if not self.live and not _inside(os.path.realpath(place), self._real_root):
+            raise FileNotFoundError(path)
+        return place
+
+
+class PackedFiles:
+    """A capture in one JSON document: `{path: text}`; an object stands for its own JSON text."""
+
+    live = False
+
+    def __init__(self, files: dict[str, object]) -> None:
+        self._texts = {path: _as_text(value)[:FILE_BYTES_MAX] for path, value in files.items()}
+        self._names: dict[str, set[str]] = {}
+        for path in files:
+            folder, _, name = path.rpartition("/")
+            while name:
+                self._names.setdefault(folder, set()).add(name)
+                folder, _, name = folder.rpartition("/")
+
+    def text(self, path: str) -> str | None:
+        """The file's text, cut at 1 MiB; None when the capture does not hold it."""
+        return self._texts.get(path)
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """The names in a directory, sorted; none when the capture does not hold it."""
+        return tuple(sorted(self._names.get(path, ())))[:NAMES_MAX]
+
+
+def open_files(root: Path) -> HostFiles:
+    """The files of the machine at `root`: a directory, or one packed capture.
+
+    Raises AppError when `root` is neither.
+    """
+    if root.is_dir():
+        return DirectoryFiles(root)
+    try:
+        with root.open("rb") as file:
+            document = file.read(PACKED_BYTES_MAX + 1)
+        if len(document) > PACKED_BYTES_MAX:
+            raise msgspec.DecodeError(f"more than {PACKED_BYTES_MAX // 1024**2} MiB")
+        return PackedFiles(msgspec.json.decode(document, type=dict[str, object]))
+    except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        raise AppError(
+            Text(
+                f"{root} is neither a directory nor a packed capture: {error}.",
+                f"{root} 既不是目录，也不是打包的采集文件：{error}。",
+            ),
+            Text(
+                "Give --root the top of a captured tree (with proc/ and sys/ in it), or leave it"
+                " out to probe this machine.",
+                "请用 --root 指定采集目录的顶层（其中含 proc/ 和 sys/），或省略它以检测本机。",
+            ),
+        ) from error
+
+
+def _read_bounded(handle: int) -> bytes:
+    parts: list[bytes] = []
+    left = FILE_BYTES_MAX
+    # The kernel hands out /proc files a page or so at a time.
+    while left > 0 and (part := os.read(handle, left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _inside(place: str, real_root: str) -> bool:
+    return place == real_root or place.startswith(real_root.rstrip("/") + "/")
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

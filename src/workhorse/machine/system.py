@@ -1,0 +1,85 @@
+"""The operating system, and the few facts that only a running kernel and C library tell."""
+
+import ctypes
+import os
+from dataclasses import dataclass
+
+import msgspec
+
+from workhorse.machine.files import CAPTURE_NOTE, HostFiles
+from workhorse.machine.kernel_text import fields, words
+from workhorse.records import System
+from workhorse.text import Text
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What no file of a machine tells: asked of the running system, or noted in a capture."""
+
+    architecture: str | None = None
+    affinity: tuple[int, ...] | None = None
+    glibc: str | None = None
+    libgomp: bool | None = None
+
+
+def ask_running() -> Running:
+    """The facts of the system that runs this process."""
+    return Running(
+        architecture=os.uname().machine,
+        affinity=tuple(sorted(os.sched_getaffinity(0))),
+        glibc=_glibc(),
+        libgomp=_libgomp(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    architecture: str | None = None
+    glibc: str | None = None
+    libgomp: bool | None = None
+
+
+def read_note(files: HostFiles) -> tuple[Running, tuple[Text, ...]]:
+    """The facts noted in a captured tree's `workhorse-capture.json`, if it has one."""
+    document = files.text(CAPTURE_NOTE)
+    if document is None:
+        return Running(), ()
+    try:
+        note = msgspec.json.decode(document, type=_Note)
+    except (ValueError, RecursionError):
+        doubt = Text(
+            f"{CAPTURE_NOTE} could not be read: architecture and C library are unknown.",
+            f"无法读取 {CAPTURE_NOTE}：架构与 C 库版本未知。",
+        )
+        return Running(), (doubt,)
+    return Running(words(note.architecture), None, words(note.glibc), note.libgomp), ()
+
+
+def read_system(files: HostFiles, running: Running) -> System:
+    """Kernel, distribution, C library and OpenMP run time."""
+    release = fields(files.text("etc/os-release") or files.text("usr/lib/os-release"), "=")
+    name = release.get("PRETTY_NAME") or release.get("NAME")
+    return System(
+        kernel=words(files.text("proc/sys/kernel/osrelease")),
+        distribution=words(name.strip("\"'")) if name else None,
+        glibc=running.glibc,
+        libgomp=running.libgomp,
+    )
+
+
+def _glibc() -> str | None:
+    """The C library's version; None when it is not glibc (musl has no such name)."""
+    try:
+        answer = os.confstr("CS_GNU_LIBC_VERSION")
+    except (OSError, ValueError):
+        return None
+    return words(answer.removeprefix("glibc")) if answer else None
+
+
+def _libgomp() -> bool:
+    """Whether the dynamic linker finds libgomp.so.1, asked the way an engine asks it."""
+    try:
+        ctypes.CDLL("libgomp.so.1")
+    except OSError:
+        return False
+    return True
