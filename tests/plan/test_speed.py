@@ -1,0 +1,114 @@
+"""The forecast: bytes a token reads, the ceiling, and learning from what was measured."""
+
+import builders
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workhorse.plan.planner import Wish, make_plan
+from workhorse.plan.speed import (
+    PROTOCOL_DEPTH_TOKENS,
+    Experience,
+    Setup,
+    bytes_per_token,
+    kv_read_bytes,
+    weights_read,
+)
+from workhorse.records import Estimate
+
+SETUP = Setup("llama.cpp test 1", "huge", 4)
+
+
+def decode(history: tuple[Experience, ...] = ()) -> Estimate:
+    plan = make_plan(builders.machine(), builders.model(), builders.EMBEDDED, Wish(), history)
+    found = plan.forecast.decode_tokens_per_s
+    assert found is not None
+    return found
+
+
+def test_the_embedding_is_read_by_row_unless_it_is_the_output() -> None:
+    apart, tied = builders.model(tied=False), builders.model(tied=True)
+    assert bytes_per_token(apart, "f16", "f16") == bytes_per_token(tied, "f16", "f16")
+    embedding = next(t for t in apart.tensors if t.name == "token_embd.weight")
+    kv = kv_read_bytes(apart, PROTOCOL_DEPTH_TOKENS, "f16", "f16")
+    assert bytes_per_token(apart, "f16", "f16") == apart.weight_bytes - embedding.n_bytes + kv
+
+
+def test_only_the_experts_in_use_are_read() -> None:
+    few = builders.model(experts=64, experts_used=4)
+    every = builders.model(experts=64, experts_used=64)
+    experts = sum(t.n_bytes for t in few.tensors if "_exps" in t.name)
+    difference = bytes_per_token(every, "f16", "f16") - bytes_per_token(few, "f16", "f16")
+    assert difference == pytest.approx(experts * 60 / 64)
+
+
+def test_weights_are_counted_in_elements() -> None:
+    dense = builders.model(tied=True)
+    assert weights_read(dense) == dense.parameters
+
+
+def test_a_sliding_window_bounds_what_is_read() -> None:
+    assert kv_read_bytes(builders.model(window_tokens=64), 10_000, "f16", "f16") == kv_read_bytes(
+        builders.model(), 64, "f16", "f16"
+    )
+
+
+def test_without_bandwidth_there_is_no_forecast() -> None:
+    plan = make_plan(builders.machine(bandwidths=()), builders.model(), builders.EMBEDDED, Wish())
+    assert plan.forecast.decode_tokens_per_s is None
+    assert plan.forecast.ceiling_tokens_per_s is None
+    assert plan.forecast.bytes_per_token > 0
+
+
+def test_an_earlier_measurement_of_this_model_corrects_the_forecast() -> None:
+    plain = decode()
+    assert plain.basis == "estimated"
+    seen = Experience("tiny", "f16", SETUP, plain.value, plain.value * 0.5)
+    learned = decode((seen,))
+    assert learned.basis == "learned"
+    assert learned.value == pytest.approx(plain.value * 0.5)
+    assert learned.high - learned.low < plain.high - plain.low
+
+
+def test_other_models_correct_it_with_a_wider_band() -> None:
+    plain = decode()
+    other = Experience("another", "q4_0", SETUP, 100.0, 80.0)
+    same = Experience("tiny", "f16", SETUP, 100.0, 80.0)
+    assert decode((other,)).value == pytest.approx(decode((same,)).value)
+    assert decode((other,)).low < decode((same,)).low
+    # What is known of this very model outweighs the others.
+    assert decode((other, Experience("tiny", "f16", SETUP, 100.0, 50.0))).value == pytest.approx(
+        plain.value * 0.5
+    )
+
+
+def test_other_settings_teach_nothing() -> None:
+    elsewhere = Experience("tiny", "f16", Setup("llama.cpp test 1", "small", 4), 100.0, 50.0)
+    assert decode((elsewhere,)) == decode()
+
+
+def test_nothing_is_promised_above_the_ceiling() -> None:
+    plan = make_plan(
+        builders.machine(),
+        builders.model(),
+        builders.EMBEDDED,
+        Wish(),
+        (Experience("tiny", "f16", SETUP, 1.0, 1000.0),),
+    )
+    promised, ceiling = plan.forecast.decode_tokens_per_s, plan.forecast.ceiling_tokens_per_s
+    assert promised is not None
+    assert ceiling is not None
+    assert promised.high <= ceiling.value
+
+
+@given(st.integers(1, 200))
+def test_deeper_models_are_slower(layers: int) -> None:
+    def speed(depth: int) -> float:
+        shape = builders.model(layers=depth)
+        found = make_plan(
+            builders.machine(), shape, builders.EMBEDDED, Wish()
+        ).forecast.decode_tokens_per_s
+        assert found is not None
+        return found.value
+
+    assert speed(layers + 1) < speed(layers)
