@@ -142,6 +142,7 @@ def test_every_command_line_can_be_typed(name: str) -> None:
                 assert words[1] in VERBS, line
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="`sh scripts/test` needs no make")
 def test_make_prints_its_targets() -> None:
     done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -192,7 +193,8 @@ def test_the_readmes_calls_get_an_answer(service: str, call: str) -> None:
     script = block.replace("http://127.0.0.1:8080", service)
     assert script != block
     command = ["sh", "-c", script] if call == "curl" else [sys.executable, "-c", script]
-    assert shutil.which(command[0])
+    if call == "curl" and shutil.which("curl") is None:
+        pytest.skip("no curl here")
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     said = (

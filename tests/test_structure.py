@@ -2,7 +2,6 @@
 
 import ast
 import re
-import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,15 +34,15 @@ MACHINE_PATH = re.compile(r"(?<![\w.-])/(?:work|root|home/\w+|tmp/w)/")
 
 
 def our_files() -> list[Path]:
-    """Every file of the project: what git tracks or would track."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    return sorted(path for name in listed.split("\0") if name and (path := ROOT / name).is_file())
+    """Every file of the project; what tools leave behind (.gitignore) is none of it."""
+    built = {"__pycache__", "build", "dist"}
+    return sorted(
+        path
+        for path in ROOT.rglob("*")
+        if path.is_file()
+        and not built.intersection(parts := path.relative_to(ROOT).parts)
+        and (not parts[0].startswith(".") or parts[0] == ".ci")
+    )
 
 
 FILES = our_files()
