@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-import builders
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import builders
 from workhorse.plan.memory import (
     Layout,
     budget,

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-import builders
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import builders
 from workhorse.plan.cpus import choose_cpus
 from workhorse.plan.pages import choose_pages, choose_spin, glibc_at_least
 from workhorse.plan.planner import Wish, make_plan, served_name

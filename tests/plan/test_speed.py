@@ -1,10 +1,10 @@
 """The forecast: bytes a token reads, the ceiling, and learning from what was measured."""
 
-import builders
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import builders
 from workhorse.plan.planner import Wish, make_plan
 from workhorse.plan.speed import (
     PROTOCOL_DEPTH_TOKENS,

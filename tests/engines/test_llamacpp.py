@@ -1,0 +1,110 @@
+"""A plan becomes a command line: exactly, and only in words that the build understands."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import builders
+from workhorse.engines import embedded
+from workhorse.engines.find import binary_build, embedded_build
+from workhorse.engines.llamacpp import command_line, environment, launch
+from workhorse.errors import AppError
+from workhorse.plan.planner import Wish, make_plan
+from workhorse.records import Plan
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "plan"))
+
+
+def plan() -> Plan:
+    return make_plan(builders.machine(), builders.model(), embedded_build(), Wish())
+
+
+def test_the_embedded_launcher_understands_every_setting_we_give_it() -> None:
+    planned = plan()
+    words = launch(planned, 4711).argv[len(planned.engine.command) :]
+    asked = embedded.parser().parse_args(list(words))
+    assert asked.port == 4711
+    assert asked.ctx_size == planned.context_tokens * planned.slots
+    assert asked.parallel == planned.slots
+    assert (asked.threads, asked.threads_batch) == (planned.threads, planned.threads)
+    assert (asked.batch_size, asked.ubatch_size) == (512, 512)
+    assert (asked.load_mode, asked.flash_attn, asked.fit) == ("none", "on", "off")
+    assert asked.host == "127.0.0.1"
+    assert asked.cors_origins == ""
+
+
+def test_an_older_build_gets_its_own_words() -> None:
+    old = replace(
+        plan(),
+        engine=replace(
+            builders.EMBEDDED, knows=("--model", "--port", "--ctx-size", "--no-mmap", "--parallel")
+        ),
+    )
+    argv = launch(old, 1).argv
+    assert "--no-mmap" in argv
+    assert "--load-mode" not in argv
+    assert "--fit" not in argv
+    assert "--cors-origins" not in argv
+
+
+def test_the_environment_holds_what_the_plan_decided() -> None:
+    planned = plan()
+    added = environment(replace(planned, huge_pages=True, spin="bounded"))
+    assert added["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
+    assert int(added["GOMP_SPINCOUNT"]) > 0
+    assert environment(replace(planned, huge_pages=False, spin="default")) == {}
+
+
+def test_a_gpu_is_chosen_by_its_place_on_the_bus() -> None:
+    added = environment(replace(plan(), gpu_index=1))
+    assert added["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert added["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+def test_the_command_line_can_be_typed() -> None:
+    named = replace(plan(), model_path="/models/with space.gguf")
+    line = command_line(launch(named, 1))
+    assert "'/models/with space.gguf'" in line
+    assert "taskset -c 0,1,2,3" in line
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("#!/bin/sh\nexit 3\n", "exit code 3"),
+        ("#!/bin/sh\nkill -ILL $$\n", "illegal instruction"),
+        ("#!/bin/sh\necho hello\n", "not a llama-server"),
+        ("\x7fELF not really", "does not run here"),
+    ],
+)
+def test_a_program_that_is_no_engine(tmp_path: Path, script: str, words: str) -> None:
+    program = tmp_path / "llama-server"
+    program.write_text(script)
+    program.chmod(0o755)
+    with pytest.raises(AppError, match=words):
+        binary_build(program)
+
+
+def test_an_engine_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(AppError, match="does not exist"):
+        binary_build(tmp_path / "none")
+    (tmp_path / "plain").write_text("x")
+    with pytest.raises(AppError, match="not executable"):
+        binary_build(tmp_path / "plain")
+
+
+def test_a_binary_is_asked_what_it_understands(tmp_path: Path) -> None:
+    program = tmp_path / "llama-server"
+    program.write_text(
+        "#!/bin/sh\n"
+        'case "$1" in\n'
+        '--help) echo "-c, --ctx-size N  size"; echo "-np, --parallel N"; echo "-m, --model F";;\n'
+        '--version) echo "version: 4935 (960e7260)" >&2;;\n'
+        "esac\n"
+    )
+    program.chmod(0o755)
+    build = binary_build(program)
+    assert build.version == "llama-server 4935 (960e7260)"
+    assert build.gpu_architectures == ()
+    assert {"--ctx-size", "--parallel", "--model"} <= set(build.knows)

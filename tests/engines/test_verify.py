@@ -1,0 +1,114 @@
+"""The judgement before "ready": what passes, and what must not."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import builders
+from workhorse.engines.llamacpp_log import EngineReport
+from workhorse.engines.verify import judge_answer, judge_log
+from workhorse.plan.planner import Wish, make_plan
+from workhorse.records import Plan
+from workhorse.units import MIB
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "plan"))
+
+
+def plan(*, on_gpu: bool = False) -> Plan:
+    host = builders.machine(gpus=(builders.gpu(),) if on_gpu else ())
+    build = builders.CUDA if on_gpu else builders.EMBEDDED
+    return make_plan(host, builders.model(), build, Wish())
+
+
+def answer(content: str, tokens: list[int], evaluated: int = 110) -> dict[str, Any]:
+    return {"content": content, "tokens": tokens, "tokens_evaluated": evaluated}
+
+
+def codes(findings: tuple[Any, ...]) -> list[str]:
+    return [finding.code for finding in findings]
+
+
+def test_text_passes() -> None:
+    assert judge_answer(answer(' "Where is the sea?"', list(range(24)))) == ()
+
+
+def test_chinese_text_passes() -> None:
+    assert judge_answer(answer("请问去海边怎么走？", list(range(9)))) == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "tokens", "code"),
+    [
+        ("", [], "verify.answer_empty"),
+        ("  \n ", [1, 2, 3], "verify.answer_empty"),
+        ("GGGGGGGG", [38] * 24, "verify.answer_repeats"),
+        ("!!!!!!!!a", [0] * 23 + [5], "verify.answer_repeats"),
+        ("\ufffd\ufffd\ufffda", [1, 2, 3, 4], "verify.answer_not_text"),
+        ("\x01\x02\x03", [1, 2, 3], "verify.answer_not_text"),
+    ],
+)
+def test_nonsense_blocks(content: str, tokens: list[int], code: str) -> None:
+    findings = judge_answer(answer(content, tokens))
+    assert codes(findings) == [code]
+    assert findings[0].level == "blocker"
+
+
+def test_a_prompt_that_was_cut_proves_nothing() -> None:
+    assert codes(judge_answer(answer("fine", [1, 2, 3], evaluated=12))) == ["verify.prompt_cut"]
+
+
+def test_an_answer_without_fields_blocks() -> None:
+    assert codes(judge_answer({})) == ["verify.answer_empty"]
+
+
+def test_layers_left_on_the_cpu_block() -> None:
+    planned = plan(on_gpu=True)
+    partial = EngineReport(offloaded_layers=2, layers=5, buffers={("CUDA0", "model"): 2 * MIB})
+    findings = judge_log(planned, partial)
+    assert "verify.layers_on_cpu" in codes(findings)
+    assert "2 of 5" in findings[0].seen.en
+
+
+def test_an_offload_line_without_gpu_buffers_blocks() -> None:
+    # A build with RPC prints `offloaded 5/5 layers to GPU` on a machine without any GPU.
+    claimed = EngineReport(offloaded_layers=5, layers=5, buffers={("CPU", "model"): 10 * MIB})
+    assert "verify.layers_on_cpu" in codes(judge_log(plan(on_gpu=True), claimed))
+
+
+def test_a_full_offload_passes() -> None:
+    planned = plan(on_gpu=True)
+    assert judge_log(planned, faithful(planned, "CUDA0", offloaded=5)) == ()
+
+
+def test_a_cpu_start_as_planned_passes() -> None:
+    planned = plan()
+    assert judge_log(planned, faithful(planned, "CPU")) == ()
+
+
+def test_a_shorter_context_is_a_warning() -> None:
+    planned = plan()
+    report = replace(faithful(planned, "CPU"), slot_context_tokens=512)
+    assert codes(judge_log(planned, report)) == ["verify.slots_differ"]
+
+
+def test_memory_beyond_the_budget_is_told() -> None:
+    planned = plan()
+    report = faithful(planned, "CPU")
+    report.buffers[("CPU_REPACK", "model")] = 4000 * MIB
+    assert codes(judge_log(planned, report)) == ["verify.memory_differs"]
+
+
+def faithful(planned: Plan, device: str, offloaded: int | None = None) -> EngineReport:
+    kinds = {"weights": "model", "kv": "kv", "compute": "compute", "output": "output"}
+    return EngineReport(
+        offloaded_layers=offloaded,
+        layers=planned.layers,
+        slots=planned.slots,
+        slot_context_tokens=planned.context_tokens,
+        buffers={
+            (device, kinds[line.item]): line.n_bytes
+            for line in planned.budget
+            if line.item in kinds
+        },
+    )
