@@ -13,8 +13,6 @@ from workhorse.errors import AppError
 from workhorse.plan.planner import Wish, make_plan
 from workhorse.records import Plan
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "plan"))
-
 
 def plan() -> Plan:
     return make_plan(builders.machine(), builders.model(), embedded_build(), Wish())

@@ -12,8 +12,6 @@ from workhorse.plan.planner import Wish, make_plan
 from workhorse.records import Plan
 from workhorse.units import MIB
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "plan"))
-
 
 def plan(*, on_gpu: bool = False) -> Plan:
     host = builders.machine(gpus=(builders.gpu(),) if on_gpu else ())
