@@ -151,8 +151,9 @@ class EngineProcess:
                 raise self.failure()
             if poll.done():
                 return poll.result()
+            too_slow = self._too_slow(timeout_s)  # before the end adds its own last answer
             await self.stop()
-            raise self._too_slow(timeout_s)
+            raise too_slow
         finally:
             poll.cancel()
             end.cancel()
@@ -183,9 +184,20 @@ class EngineProcess:
 
     def failure(self) -> AppError:
         """What to tell about a process that ended by itself."""
+        if says_port_taken(self.log_tail(50)):
+            port = self.launch.port
+            return PortTaken(
+                Text(
+                    f"The engine ended because another program has port {port}.",
+                    f"端口 {port} 被其他程序占用，推理引擎已退出。",
+                ),
+                Text(
+                    f"`ss -ltnp sport = :{port}` shows it.", f"用 `ss -ltnp sport = :{port}` 查看。"
+                ),
+                speaker="engine",
+            )
         why = self.why_ended()
-        kind = PortTaken if says_port_taken(self.log_tail(50)) else AppError
-        return kind(
+        return AppError(
             Text(f"The engine ended: {why.en}", f"推理引擎已退出：{why.zh}"),
             self._read_log(),
             speaker="engine",
