@@ -1,0 +1,99 @@
+"""The gateway: an application in front of one engine, and the port it is reached at."""
+
+import errno
+import logging
+
+from aiohttp import web
+from aiohttp.http import HttpProcessingError
+
+from workhorse.serve.activity import Activity
+from workhorse.serve.backend import Backend
+from workhorse.serve.metrics import Metrics
+from workhorse.serve.port import cannot_listen, find_port_holder, port_taken
+from workhorse.serve.proxy import Proxy
+from workhorse.serve.routes import Routes, answer_errors
+from workhorse.units import MIB
+
+BODY_LIMIT_BYTES = 64 * MIB
+RESTART_WAIT_S = 30.0
+KEEP_ALIVE_S = 75.0  # nginx's default
+DRAIN_S = 5.0
+BACKLOG = 1024  # clients that may connect in the same moment
+
+_http_log = logging.getLogger("workhorse.serve.http")
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """False for broken HTTP: it is answered with 400 and is its sender's affair."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+_http_log.addFilter(_is_ours)
+
+
+def build_app(
+    backend: Backend,
+    *,
+    model_name: str,
+    activity: Activity,
+    body_limit_bytes: int = BODY_LIMIT_BYTES,
+    restart_wait_s: float = RESTART_WAIT_S,
+) -> web.Application:
+    """The gateway's application in front of one engine.
+
+    `model_name` is the id under which clients see the model. `activity` learns of every request
+    that makes the engine work. A request that finds the engine down waits for it up to
+    `restart_wait_s` seconds.
+    """
+    metrics = Metrics(
+        in_flight=lambda: activity.in_flight,
+        engine_state=lambda: backend.state,
+        engine_restarts=lambda: backend.restarts,
+    )
+    proxy = Proxy(backend, activity, metrics, restart_wait_s=restart_wait_s)
+    app = web.Application(client_max_size=body_limit_bytes, middlewares=[answer_errors(metrics)])
+    app.cleanup_ctx.append(proxy.running)
+    app.add_routes(Routes(backend, proxy, metrics, model_name).table())
+    return app
+
+
+class Gateway:
+    """The one owner of the listening socket: open from `start` to `stop`, come what may."""
+
+    def __init__(self, app: web.Application) -> None:
+        self.url: str | None = None  # once it is open
+        self._runner = web.AppRunner(
+            app,
+            handler_cancellation=True,  # a client that leaves ends its request
+            shutdown_timeout=DRAIN_S,
+            keepalive_timeout=KEEP_ALIVE_S,
+            access_log=None,
+            logger=_http_log,
+        )
+
+    async def start(self, host: str = "127.0.0.1", port: int = 8080) -> int:
+        """Opens the port and returns it; port 0 takes a free one.
+
+        Raises an `AppError` that names the port and who holds it.
+        """
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, backlog=BACKLOG)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            if error.errno == errno.EADDRINUSE:
+                raise port_taken(host, port, find_port_holder(port)) from error
+            raise cannot_listen(host, port, error.strerror or str(error)) from error
+        opened: int = self._runner.addresses[0][1]
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{opened}"
+        return opened
+
+    async def stop(self) -> None:
+        """Closes the port, gives running answers `DRAIN_S` seconds to end, then cuts them.
+
+        Safe before `start` and more than once.
+        """
+        if self._runner.server is not None:
+            await self._runner.cleanup()

@@ -1,0 +1,107 @@
+"""What the engine is asked, given what a client asked. Pure.
+
+llama-server notices that a client left only between two events of a stream (facts: on one that
+is not streamed, or that is silent in prefill, it computes on for nobody). So every generation
+is asked for as a stream with progress events, whatever the client asked for.
+
+Values are kept as the bytes that the client sent; only the keys named here change.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from workhorse.serve.assemble import Kind
+
+# llama.cpp `common/common.h`, `sse_ping_interval`, commit 0c1e570, read November 2026.
+PING_DEFAULT_S = 30.0
+
+Fields = dict[str, msgspec.Raw]
+Answer = Literal["as it comes", "without progress", "assembled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request for the engine, and what to make of the stream it answers with.
+
+    `ping_s` is how long a client's stream may be silent while progress is kept from it; None:
+    for ever, which is what the client asked for.
+    """
+
+    body: bytes
+    answer: Answer
+    ping_s: float | None = None
+
+
+def ask_engine(body: bytes, kind: Kind) -> Ask:
+    """The request that the engine gets for a client's `body`.
+
+    A body that is not a JSON object, or that does not say clearly whether it wants a stream,
+    goes on as it is: the engine refuses it in its own words.
+    """
+    try:
+        fields = msgspec.json.decode(body, type=Fields)
+    except (msgspec.DecodeError, RecursionError):
+        return Ask(body, "as it comes")
+    stream = bytes(fields.get("stream", b"null"))
+    if stream == b"true":
+        wants_progress = bytes(fields.get("return_progress", b"null")) == b"true"
+        answer: Answer = "as it comes" if wants_progress else "without progress"
+    elif stream in (b"false", b"null") and not stream_differs(fields, kind):
+        answer = "assembled"
+        fields["stream"] = msgspec.Raw(b"true")
+        fields["stream_options"] = _with_usage(fields.get("stream_options"))
+        if kind == "chat" and not _is_set(fields, "echo"):
+            # An answer that continues the client's own words begins with them; its stream
+            # does so only on this wish.
+            fields["echo"] = msgspec.Raw(b"true")
+    else:
+        return Ask(body, "as it comes")
+    fields["return_progress"] = msgspec.Raw(b"true")
+    return Ask(msgspec.json.encode(fields), answer, _ping_s(fields.get("sse_ping_interval")))
+
+
+def stream_differs(fields: Fields, kind: Kind) -> bool:
+    """True when the engine's stream does not hold all that its whole answer would.
+
+    - Log probabilities: a chat's stream drops those of tokens without text of their own (the
+      end of the answer, a stop string that was held back); with tools it is refused. A plain
+      completion's has them all, but not the cut that a stop string makes.
+    - `verbose`: the raw text before parsing is only in the whole answer.
+    - `n_indent`: cuts a line that a stream has already sent.
+    - `reasoning_format` deepseek-legacy: means something else in a stream.
+
+    Such a request goes on as it is. Its price: when the client leaves, the engine stops only
+    after a second without an answer to anybody, or at the end.
+    Source: llama.cpp `tools/server/server-{task,context,schema}.cpp`, commit 0c1e570.
+    """
+    if _is_set(fields, "logprobs") or _is_set(fields, "n_probs"):
+        return kind == "chat" or _is_set(fields, "stop")
+    legacy = bytes(fields.get("reasoning_format", b"")) == b'"deepseek-legacy"'
+    return legacy or _is_set(fields, "verbose") or _is_set(fields, "n_indent")
+
+
+def _is_set(fields: Fields, name: str) -> bool:
+    return bytes(fields.get(name, b"null")) not in (b"null", b"false", b"0", b"[]", b'""')
+
+
+def _with_usage(options: msgspec.Raw | None) -> msgspec.Raw:
+    """The stream options with the usage figures asked for."""
+    try:
+        fields = msgspec.json.decode(options or b"{}", type=Fields)
+    except msgspec.ValidationError:  # not an object: the engine ignores it
+        fields = {}
+    fields["include_usage"] = msgspec.Raw(b"true")
+    return msgspec.Raw(msgspec.json.encode(fields))
+
+
+def _ping_s(interval: msgspec.Raw | None) -> float | None:
+    """The silence that the client bears, in seconds; a negative interval means no pings."""
+    try:
+        seconds = msgspec.json.decode(interval or b"null", type=float | None)
+    except msgspec.ValidationError:  # not a number: the engine refuses it
+        return None
+    if seconds is None:
+        return PING_DEFAULT_S
+    return seconds if seconds > 0 else None

@@ -1,0 +1,98 @@
+"""Who holds a port: the process that listens on it, as far as this user may see."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from workhorse.errors import AppError
+from workhorse.text import Text
+
+_LISTEN = "0A"  # `st` in /proc/net/tcp: TCP_LISTEN, Linux `include/net/tcp_states.h`
+
+
+@dataclass(frozen=True, slots=True)
+class PortHolder:
+    """A process that listens on a port."""
+
+    pid: int
+    command: str
+
+
+def find_port_holder(port: int, *, proc: Path = Path("/proc")) -> PortHolder | None:
+    """The process that listens on TCP `port`; None when nobody does or it cannot be seen.
+
+    Another user's process can be seen only by root. Source: proc(5), `/proc/net/tcp` and
+    `/proc/PID/fd`.
+    """
+    sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port, proc)}
+    if not sockets:
+        return None
+    for process in proc.glob("[0-9]*"):
+        if sockets & set(_open_files(process)):
+            return PortHolder(int(process.name), _command(process))
+    return None
+
+
+def port_taken(host: str, port: int, holder: PortHolder | None) -> AppError:
+    """The error for a port that somebody else listens on."""
+    who_en = f"process {holder.pid} ({holder.command})" if holder else "another process"
+    who_zh = f"进程 {holder.pid}（{holder.command}）" if holder else "另一个进程"
+    return AppError(
+        Text(
+            f"Port {port} on {host} is taken: {who_en} listens on it.",
+            f"{host} 的端口 {port} 已被{who_zh}占用。",
+        ),
+        Text(
+            f"Stop that process, or choose another port, such as `--port {port + 1}`.",
+            f"请停止该进程，或换一个端口，例如 `--port {port + 1}`。",
+        ),
+        speaker="gateway",
+    )
+
+
+def cannot_listen(host: str, port: int, reason: str) -> AppError:
+    """The error for an address that cannot be listened on at all."""
+    return AppError(
+        Text(
+            f"Cannot listen on {host} port {port}: {reason}.",
+            f"无法监听 {host} 的端口 {port}：{reason}。",
+        ),
+        Text(
+            "Choose an address of this machine and a port above 1023, such as"
+            " `--host 127.0.0.1 --port 8080`.",
+            "请选择本机地址和大于 1023 的端口，例如 `--host 127.0.0.1 --port 8080`。",
+        ),
+        speaker="gateway",
+    )
+
+
+def _listening_inodes(port: int, proc: Path) -> Iterator[str]:
+    for name in ("net/tcp", "net/tcp6"):
+        try:
+            lines = (proc / name).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            _, local, _, state, *rest = line.split()
+            if state == _LISTEN and int(local.rpartition(":")[2], 16) == port:
+                yield rest[5]
+
+
+def _open_files(process: Path) -> Iterator[str]:
+    """Where the process's file descriptors point; nothing when we may not look."""
+    try:
+        for descriptor in (process / "fd").iterdir():
+            try:
+                yield str(descriptor.readlink())
+            except OSError:  # closed meanwhile
+                continue
+    except OSError:
+        return
+
+
+def _command(process: Path) -> str:
+    try:
+        words = (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return "?"
+    return b" ".join(words).decode(errors="replace").strip()[:80]

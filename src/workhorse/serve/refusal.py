@@ -1,0 +1,63 @@
+"""The gateway's own errors in the shape that OpenAI clients read.
+
+Every one says who speaks, so that nobody looks for the engine's fault in the gateway. What the
+engine answers is never put into this shape: it passes through as it is.
+"""
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from workhorse.errors import AppError, Speaker
+from workhorse.text import Text
+
+# How long a client should wait before it asks a restarting engine again: about a load.
+RETRY_AFTER_S = 5
+
+# OpenAI's and llama.cpp's words for the classes of errors.
+_TYPES = {404: "not_found_error", 503: "unavailable_error"}
+
+REFUSES = Text("refuses connections", "拒绝连接")
+DIED_SILENT = Text("died before it answered", "在作答之前退出")
+DIED_ANSWERING = Text("died while it answered", "在作答途中退出")
+
+
+class EngineLost(AppError):
+    """The engine did not take a request, or took it and gave no whole answer."""
+
+    def __init__(self, how: Text) -> None:
+        super().__init__(
+            Text(f"The engine {how.en}.", f"推理引擎{how.zh}。"),
+            Text(
+                "It is being started again: send the request once more.",
+                "引擎正在重新启动，请稍后重发请求。",
+            ),
+            speaker="gateway",
+        )
+
+
+def json_response(document: object, *, status: int = 200) -> web.Response:
+    """One JSON document as the whole answer."""
+    body = msgspec.json.encode(document)
+    return web.Response(status=status, body=body, content_type="application/json")
+
+
+def refusal(status: int, message: str, speaker: Speaker = "gateway") -> dict[str, Any]:
+    """The error document for an HTTP status."""
+    kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    error = {"message": message, "type": kind, "param": None, "code": status, "speaker": speaker}
+    return {"error": error}
+
+
+def refuse(error: AppError) -> web.Response:
+    """The answer to a request that an error of ours, or of the engine's owner, has ended."""
+    status = 502 if isinstance(error, EngineLost) else 503
+    response = json_response(refusal(status, str(error), error.speaker), status=status)
+    response.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return response
+
+
+def error_event(error: AppError) -> bytes:
+    """The last event of a stream that an error has ended."""
+    return b"data: " + msgspec.json.encode(refusal(502, str(error), error.speaker)) + b"\n\n"

@@ -1,0 +1,128 @@
+"""The gateway's routes and what it answers itself: models, health, metrics, errors."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from workhorse.errors import AppError
+from workhorse.serve.backend import READY, Backend
+from workhorse.serve.metrics import CLIENT_LEFT, CONTENT_TYPE, Metrics
+from workhorse.serve.proxy import Proxy
+from workhorse.serve.refusal import json_response, refusal, refuse
+from workhorse.serve.sse import parse_object
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+log = logging.getLogger(__name__)
+
+
+class Routes:
+    """What each route does."""
+
+    def __init__(self, backend: Backend, proxy: Proxy, metrics: Metrics, model_name: str) -> None:
+        self._backend = backend
+        self._proxy = proxy
+        self._metrics = metrics
+        self._model_name = model_name
+
+    def table(self) -> list[web.RouteDef]:
+        """Every route of the gateway."""
+        return [
+            web.post("/v1/chat/completions", self._chat),
+            web.post("/v1/completions", self._completion),
+            web.post("/v1/embeddings", self._proxy.compute),
+            web.get("/v1/models", self._models),
+            web.post("/tokenize", self._proxy.forward),
+            web.post("/detokenize", self._proxy.forward),
+            web.get("/props", self._proxy.forward),
+            web.get("/healthz", self._health),
+            web.get("/metrics", self._page),
+        ]
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        return await self._proxy.generate(request, "chat")
+
+    async def _completion(self, request: web.Request) -> web.StreamResponse:
+        return await self._proxy.generate(request, "text")
+
+    async def _models(self, request: web.Request) -> web.StreamResponse:
+        """The engine's own list, under the name that the user gave the model."""
+        response = await self._proxy.forward(request)
+        listed = parse_object(response.body) if isinstance(response.body, bytes) else None
+        if response.status != 200 or listed is None:
+            return response
+        for model in listed.get("data") or ():
+            model["id"] = self._model_name
+        for model in listed.get("models") or ():  # Ollama's form of the list
+            model["name"] = model["model"] = self._model_name
+        return json_response(listed)
+
+    async def _health(self, _: web.Request) -> web.Response:
+        """200 when the engine takes requests; else 503, its state and the reason."""
+        state = self._backend.state
+        if state == READY:
+            return json_response({"status": "ok", "state": state})
+        health: dict[str, Any] = {"status": "unavailable", "state": state}
+        try:
+            await self._backend.address(0)
+        except AppError as error:
+            health |= {"reason": str(error), "speaker": error.speaker}
+        return json_response(health, status=503)
+
+    async def _page(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def answer_errors(metrics: Metrics) -> Any:
+    """The middleware that counts every request and gives each error its shape."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        status = CLIENT_LEFT
+        try:
+            response = await _answered(request, handler)
+            status = response.status
+            return response
+        finally:
+            resource = request.match_info.route.resource
+            metrics.count_request(resource.canonical if resource else "other", status)
+
+    return middleware
+
+
+async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except AppError as error:
+        return refuse(error)
+    except web.HTTPException as error:
+        return _http_refusal(request, error)
+    except web.RequestPayloadError as error:
+        return json_response(refusal(400, f"The request's body is broken: {error}."), status=400)
+    except ConnectionError:  # the client left while we wrote to it
+        raise
+    except Exception:
+        if request.writer.output_size:
+            raise  # half an answer is out: nothing can be put in its place
+        log.exception("The gateway failed on %s %s.", request.method, request.path)
+        return json_response(refusal(500, "The gateway failed; its log says how."), status=500)
+
+
+def _http_refusal(request: web.Request, error: web.HTTPException) -> web.Response:
+    """aiohttp's own refusals: unknown route, wrong method, body too large."""
+    message = error.text or error.reason
+    if error.status in (404, 405):
+        routes = sorted(
+            f"{route.method} {route.resource.canonical}"
+            for route in request.app.router.routes()
+            if route.resource and route.method != "HEAD"
+        )
+        message = (
+            f"There is no {request.method} {request.path} here. There is: {', '.join(routes)}."
+        )
+    response = json_response(refusal(error.status, message), status=error.status)
+    if "Allow" in error.headers:
+        response.headers["Allow"] = error.headers["Allow"]
+    return response
