@@ -107,7 +107,7 @@ def shapes(layers: int, vocabulary: int) -> list[tuple[str, int, int]]:
             ("ffn_up", FEED_FORWARD, EMBEDDING),
             ("ffn_down", EMBEDDING, FEED_FORWARD),
         ]
-        tensors += [(f"blk.{layer}.{part}.weight", *shape) for part, *shape in one_layer]
+        tensors += [(f"blk.{layer}.{part}.weight", rows, cols) for part, rows, cols in one_layer]
     return tensors
 
 
