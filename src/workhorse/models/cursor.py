@@ -11,9 +11,9 @@ from workhorse.units import MIB, show_bytes
 ReadAt = Callable[[int, int], bytes]
 
 # No header is longer than this. The largest known ones, with a vocabulary of 262,144 tokens and
-# its merges, have about 16 MB (gemma 3, 2025); the bound lets a hostile file of nothing but empty
-# strings cost about a second (8 bytes each, 16 million of them).
-HEADER_BYTES_MAX = 128 * MIB
+# its merges, have about 16 MB (gemma 3, 2025). A hostile file of nothing but empty texts, eight
+# million of them, costs about a second at this bound.
+HEADER_BYTES_MAX = 64 * MIB
 
 # A kept text: names, licence, chat template. The longest template known has 40 kB (2026-11).
 TEXT_BYTES_MAX = MIB
