@@ -25,8 +25,8 @@ class Client:
     server: Server
 
     async def post(self, path: str, body: Json | None) -> tuple[int, str, str]:
-        send = self.http.get if body is None else self.http.post
-        async with send(self.url + path, **({} if body is None else {"json": body})) as answer:
+        method = "GET" if body is None else "POST"
+        async with self.http.request(method, self.url + path, json=body) as answer:
             return answer.status, answer.content_type, await answer.text()
 
     async def events(self, path: str, body: Json) -> list[Any]:

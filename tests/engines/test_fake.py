@@ -89,11 +89,12 @@ async def test_broken_json_and_wrong_types_are_refused() -> None:
     async with fake() as client:
         async with client.http.post(client.url + "/v1/chat/completions", data=b"{bad") as answer:
             assert answer.status == 500
-        for body in ({"prompt": 3}, {"prompt": []}, {"prompt": [None]}, {"prompt": [["a", None]]}):
-            assert (await client.post("/completion", body))[0] == 400
-        for messages in ([3], {}):
-            body = {"messages": messages}
-            assert (await client.post("/v1/chat/completions", body))[0] == 400
+        prompts: list[Any] = [3, [], [None], [["a", None]]]
+        for prompt in prompts:
+            assert (await client.post("/completion", {"prompt": prompt}))[0] == 400
+        messages: list[Any] = [[3], {}]
+        for wrong in messages:
+            assert (await client.post("/v1/chat/completions", {"messages": wrong}))[0] == 400
         assert (await client.post("/v1/embeddings", {"input": "x"}))[0] == 501
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import statistics
+from functools import partial
 
 import pytest
 from fake_client import Client, Json, fake, until
@@ -60,6 +61,10 @@ async def test_busy_slots_slow_each_other_down() -> None:
 async def test_who_comes_when_no_slot_is_free_waits_in_line() -> None:
     ask = {"prompt": "x", "n_predict": 3, "ignore_eos": True}
     done: list[int] = []
+
+    def in_line(client: Client, count: int) -> bool:
+        return client.server.decoder.slots.waiting >= count or bool(done)
+
     async with fake(slots=1, gap_s=0.01) as client:
 
         async def one(number: int) -> None:
@@ -70,7 +75,7 @@ async def test_who_comes_when_no_slot_is_free_waits_in_line() -> None:
         for number in range(4):
             tasks.append(asyncio.create_task(one(number)))
             # One after the other: the first has the slot, each next is one more in the line.
-            await until(lambda n=number: client.server.decoder.slots.waiting >= n or done)
+            await until(partial(in_line, client, number))
         await asyncio.gather(*tasks)
         assert await client.busy() == [False]
     assert done == [0, 1, 2, 3]
@@ -118,13 +123,15 @@ def test_a_deaf_engine_hears_when_llama_server_would() -> None:
 
 
 async def test_a_deaf_engine_keeps_the_slot_of_a_client_that_left() -> None:
-    async with fake(slots=1, ttft_s=0.4, deaf=True) as client:
+    async with fake(slots=1, ttft_s=1.0, deaf=True) as client:
+        slots = client.server.decoder.slots
         ask = {"prompt": "x", "n_predict": 5, "stream": True}
         leaver = asyncio.create_task(client.post("/completion", ask))
-        await until(lambda: client.server.decoder.slots.busy == [True])
+        await until(lambda: slots.busy == [True])
         leaver.cancel()
         after = asyncio.create_task(client.post("/completion", ask))
-        await until(lambda: client.server.decoder.slots.waiting == 1)
-        assert client.server.decoder.slots.busy == [True]
-        await after
-        assert client.server.decoder.slots.busy == [False]
+        await until(lambda: slots.waiting == 1)
+        after.cancel()
+        await until(lambda: slots.waiting == 0)
+        assert slots.busy == [True]
+        await until(lambda: slots.busy == [False])

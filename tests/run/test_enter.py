@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from launches import one_cpu
@@ -88,7 +89,7 @@ class Kernel:
 
     def __init__(self, error: int) -> None:
         self.error = error
-        self.calls: list[tuple[int, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
 
     def syscall(self, *arguments: int) -> int:
         self.calls.append(arguments)
