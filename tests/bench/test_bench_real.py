@@ -47,10 +47,10 @@ def real_engine(real_model: Path, tmp_path: Path) -> Iterator[str]:
 
 
 async def test_prompts_have_exactly_the_asked_length(real_engine: str) -> None:
-    scenario = Scenario("real", prompt_tokens=333, output_tokens=12, streams=2, repeats=1)
+    scenario = Scenario("real", prompt_tokens=99, output_tokens=6, streams=2, repeats=1)
     runs = await measure(real_engine, scenario, on_progress=lambda _: None)
     assert {run.error for run in runs} == {None}
-    assert {(run.prompt_tokens, run.output_tokens) for run in runs} == {(333, 12)}
+    assert {(run.prompt_tokens, run.output_tokens) for run in runs} == {(99, 6)}
     assert {run.cached_tokens for run in runs} == {0}
     conditions = Conditions("2026-11-30T00:00:00+00:00", None, None, real_engine, "0")
     measurement = scenario.measurement(runs, conditions)

@@ -2,7 +2,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workhorse.bench.compare import PAIRS_MIN, Comparison, compare
@@ -34,11 +34,11 @@ def test_a_faster_series_is_found_faster_and_the_other_slower() -> None:
 
 def test_the_interval_holds_the_true_ratio_about_as_often_as_it_says() -> None:
     held = 0
-    for seed in range(60):
+    for seed in range(40):
         result = compare(noisy(44, 12, seed=2 * seed), noisy(40, 12, seed=2 * seed + 1), seed=seed)
         low, high = interval(result)
         held += low <= 1.1 <= high
-    assert held >= 50
+    assert held >= 33
 
 
 def test_drift_that_moves_both_does_not_hide_a_difference() -> None:
@@ -68,6 +68,7 @@ def test_what_cannot_be_compared_is_refused(a: list[float], b: list[float]) -> N
 SPEEDS = st.floats(1e-3, 1e6)
 
 
+@settings(max_examples=25)  # each draws thousands of resamples
 @given(st.lists(st.tuples(SPEEDS, SPEEDS), min_size=PAIRS_MIN, max_size=9))
 def test_the_interval_is_finite_and_ordered(pairs: list[tuple[float, float]]) -> None:
     result = compare([a for a, _ in pairs], [b for _, b in pairs])

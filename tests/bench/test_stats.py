@@ -1,5 +1,5 @@
 import math
-from dataclasses import astuple, is_dataclass
+from dataclasses import astuple, is_dataclass, replace
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ from workhorse.bench import stats
 from workhorse.bench.doubts import doubts
 from workhorse.bench.scenario import Scenario
 from workhorse.codec import from_json, to_json
+from workhorse.machine.probe import probe
 from workhorse.records import Conditions, Measurement, Run
 
 CONDITIONS = Conditions("2026-11-30T00:00:00+00:00", None, None, "http://127.0.0.1:1", "0")
@@ -142,6 +143,16 @@ def test_steady_runs_raise_no_doubt() -> None:
 )
 def test_each_doubt_has_its_cause(runs: tuple[Run, ...], code: str) -> None:
     assert code in codes(*runs)
+
+
+@pytest.mark.parametrize(
+    ("busy_cpus", "doubted"), [(None, []), (0.0, []), (1.5, ["bench-busy-host"])]
+)
+def test_other_work_on_the_machine_is_told(busy_cpus: float | None, doubted: list[str]) -> None:
+    machine = replace(probe(measure_s=0), busy_cpus=busy_cpus)
+    conditions = replace(CONDITIONS, machine=machine)
+    busy = replace(measurement(*[steady(100)] * 3), conditions=conditions)
+    assert [finding.code for finding in doubts(busy).findings] == doubted
 
 
 def test_a_doubt_says_what_was_seen_in_both_languages() -> None:

@@ -40,6 +40,7 @@ def doubts(measurement: Measurement) -> Verdict:
         short_answers(measurement, good),
         prompt_length(measurement, good),
         too_few_rounds(measurement),
+        busy_host(measurement),
         unsteady(measurement),
         all_at_once(good),
         coarse_pieces(good),
@@ -170,6 +171,30 @@ def too_few_rounds(measurement: Measurement) -> Finding | None:
             f"少于 {ROUNDS_MIN} 次时，一次受干扰的运行就会左右中位数。",
         ),
         Text("Measure again with `--repeats 5`.", "加上 --repeats 5 重测。"),
+    )
+
+
+def busy_host(measurement: Measurement) -> Finding | None:
+    """Other work that the machine was doing when the measurement began."""
+    machine = measurement.conditions.machine
+    if machine is None or machine.busy_cpus is None:
+        return None
+    if machine.busy_cpus <= SPREAD_SHARE * len(machine.limits.cpus):
+        return None
+    return doubt(
+        "busy-host",
+        "note",
+        Text(
+            f"Other processes kept {machine.busy_cpus:.1f} of {len(machine.limits.cpus)} CPUs "
+            "busy when the measurement began.",
+            f"测量开始时，其他进程占用了 {len(machine.limits.cpus)} 个 CPU 中的 "
+            f"{machine.busy_cpus:.1f} 个。",
+        ),
+        Text(
+            "On a CPU every layer waits for the slowest core: one busy core can cost half.",
+            "在 CPU 上，每一层都要等最慢的核心：一个核心被占用就可能损失一半速度。",
+        ),
+        Text("Stop the other work (see `top`), then measure.", "停掉其他任务（用 top 查看）再测。"),
     )
 
 

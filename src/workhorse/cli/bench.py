@@ -4,32 +4,30 @@ import argparse
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from workhorse import __version__
 from workhorse.bench.doubts import doubts
-from workhorse.bench.load import OnProgress, Progress, measure
+from workhorse.bench.load import Progress, measure
 from workhorse.bench.scenario import STANDARD, Scenario, scenario_for
 from workhorse.bench.service import service_url
 from workhorse.bench.stats import Spread, Summary, summarise
-from workhorse.cli.show import console, print_table, print_verdict
+from workhorse.cli.progress import LateBar
+from workhorse.cli.show import print_table, print_verdict
 from workhorse.codec import to_json
 from workhorse.errors import EXIT_FAILED, EXIT_GOOD, AppError
+from workhorse.machine.probe import probe
 from workhorse.records import Conditions, Measurement
 from workhorse.text import Language, Text
 from workhorse.units import UNKNOWN, show_duration, three_digits
 
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-
 DEFAULT_URL = "http://127.0.0.1:8080"
 KEY_VARIABLE = "WORKHORSE_API_KEY"
-BAR_AFTER_S = 2.0
+MEASURING = Text("measuring", "测量中")
 STREAMS_MAX = 256  # up to here the client itself was checked not to be what is measured
 
 
@@ -116,98 +114,63 @@ def run(args: argparse.Namespace) -> int:
         for streams in args.streams
     ]
     done: list[Measurement] = []
+    ended_early: AppError | KeyboardInterrupt | None = None
     try:
-        with ProgressBar(scenarios, args.lang) as bar:
-            for scenario in scenarios:
-                measure_into(done, scenario, url, key, bar.show)
-                bar.before += scenario.generated_tokens
-        stopped = False
-    except KeyboardInterrupt:
-        stopped = True
-    save(done, args.save)
-    report(done, url, args)
-    if stopped:
+        with LateBar(MEASURING, args.lang, thread=False) as bar:
+            measure_all(done, scenarios, url, key, bar)
+    except (AppError, KeyboardInterrupt) as early:
+        ended_early = early
+    if done:
+        save(done, args.save)
+        report(done, url, args)
+    if isinstance(ended_early, AppError):
+        raise ended_early
+    if ended_early:
         print(Text("Stopped.", "已停止。").in_language(args.lang), file=sys.stderr)
     good = all(any(run.error is None for run in one.runs) for one in done)
-    return EXIT_GOOD if done and good and not stopped else EXIT_FAILED
+    return EXIT_GOOD if good and not ended_early else EXIT_FAILED
 
 
-def measure_into(
+def measure_all(
     done: list[Measurement],
-    scenario: Scenario,
+    scenarios: Sequence[Scenario],
     url: str,
     key: str | None,
-    on_progress: OnProgress,
+    bar: LateBar,
 ) -> None:
-    """Measure one scenario into `done`; complete rounds get there also when it is stopped."""
+    """Measure one scenario after the other into `done`.
+
+    Complete rounds get there also when an error or Ctrl-C ends it.
+    """
+    machine = probe(measure_s=0) if is_loopback(url) else None
+    expected = sum(scenario.generated_tokens for scenario in scenarios)
+    before = 0
     finished = Progress((), 0)
 
     def keep(progress: Progress) -> None:
         nonlocal finished
         finished = progress
-        on_progress(progress)
+        bar.step(before + progress.pieces, expected)
 
-    when = datetime.now(UTC).isoformat(timespec="seconds")
+    for scenario in scenarios:
+        finished = Progress((), 0)
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        try:
+            asyncio.run(measure(url, scenario, on_progress=keep, api_key=key))
+        finally:
+            if finished.runs:
+                conditions = Conditions(when, machine, None, url, __version__)
+                done.append(scenario.measurement(finished.runs, conditions))
+        before += scenario.generated_tokens
+
+
+def is_loopback(url: str) -> bool:
+    """True when the service runs on this machine, as far as its address tells."""
+    host = urlsplit(url).hostname or ""
     try:
-        asyncio.run(measure(url, scenario, on_progress=keep, api_key=key))
-    finally:
-        if finished.runs:
-            conditions = Conditions(when, None, None, url, __version__)
-            done.append(scenario.measurement(finished.runs, conditions))
-
-
-class ProgressBar:
-    """A bar with the time left on stderr, once the measurement has taken two seconds.
-
-    It draws only when it is told of progress: a drawing thread would take the measuring
-    process's time whenever it liked. None of it where stderr is no terminal.
-    """
-
-    def __init__(self, scenarios: Sequence[Scenario], language: Language) -> None:
-        self.language = language
-        self.expected = sum(scenario.generated_tokens for scenario in scenarios)
-        self.before = 0  # of the scenarios that are complete
-        self.started_s = time.monotonic()
-        self.bar: Bar | None = None
-        self.stack = ExitStack()
-
-    def __enter__(self) -> "ProgressBar":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stack.close()
-
-    def show(self, progress: Progress) -> None:
-        """Draw how far it is."""
-        if self.bar is None and self.late():
-            self.bar = self.stack.enter_context(open_bar(self.language, self.expected))
-        if self.bar is not None:
-            completed = self.before + progress.pieces
-            self.bar.update(self.bar.task_ids[0], completed=completed, refresh=True)
-
-    def late(self) -> bool:
-        """True when somebody who looks at a terminal has waited long enough."""
-        return sys.stderr.isatty() and time.monotonic() - self.started_s > BAR_AFTER_S
-
-
-def open_bar(language: Language, expected: int) -> "Bar":
-    """A rich progress bar with one task."""
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    bar = Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=console(stderr=True),
-        auto_refresh=False,
-        transient=True,
-        # Prefill brings no pieces: only an average over everything tells the time left.
-        speed_estimate_period=3600,
-    )
-    bar.add_task(Text("measuring", "测量中").in_language(language), total=expected)
-    return bar
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def api_key(path: Path | None) -> str | None:
@@ -241,7 +204,7 @@ def check_writable(path: Path | None) -> None:
 
 def save(done: Sequence[Measurement], path: Path | None) -> None:
     """The measurements as a JSON array."""
-    if path is None or not done:
+    if path is None:
         return
     try:
         path.write_text(to_json(done) + "\n", encoding="utf-8")
@@ -256,7 +219,7 @@ def report(done: Sequence[Measurement], url: str, args: argparse.Namespace) -> N
     """The table and the doubts; with --json the measurements, and the doubts on stderr."""
     if args.json:
         print(to_json(done))
-    elif done:
+    else:
         prompt, answer = done[0].prompt_tokens, done[0].output_tokens
         title = Text(
             f"{url}: prompts of {prompt} tokens, answers of {answer}; decode is per stream",

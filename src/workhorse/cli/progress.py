@@ -18,11 +18,13 @@ SHOW_AFTER_S = 2.0
 class LateBar:
     """A progress bar that appears once the work has taken `SHOW_AFTER_S`, and goes when it ends.
 
-    Nothing is drawn where stderr is no terminal.
+    Nothing is drawn where stderr is no terminal. Without its `thread` it draws at each step
+    alone, and takes no time from a measurement between them.
     """
 
-    def __init__(self, label: Text, language: Language) -> None:
+    def __init__(self, label: Text, language: Language, *, thread: bool = True) -> None:
         self._label = label.in_language(language)
+        self._thread = thread
         self._began_s: float | None = None
         self._shown: Progress | None = None
 
@@ -31,9 +33,10 @@ class LateBar:
         if self._began_s is None:
             self._began_s = time.monotonic()
         if self._shown is None and time.monotonic() - self._began_s >= SHOW_AFTER_S:
-            self._shown = open_bar(self._label, total)
+            self._shown = open_bar(self._label, total, thread=self._thread)
         if self._shown is not None:
-            self._shown.update(self._shown.task_ids[0], completed=done, total=total)
+            task = self._shown.task_ids[0]
+            self._shown.update(task, completed=done, total=total, refresh=not self._thread)
 
     def close(self) -> None:
         """Takes the bar down; the next step begins anew."""
@@ -53,7 +56,7 @@ class LateBar:
         self.close()
 
 
-def open_bar(label: str, total: int | None) -> "Progress":
+def open_bar(label: str, total: int | None, *, thread: bool) -> "Progress":
     """A started bar with one task."""
     from rich.progress import (
         BarColumn,
@@ -70,6 +73,7 @@ def open_bar(label: str, total: int | None) -> "Progress":
         TimeRemainingColumn(),
         console=console(stderr=True),
         transient=True,
+        auto_refresh=thread,
         disable=not sys.stderr.isatty(),
     )
     opened.add_task(label, total=total)
