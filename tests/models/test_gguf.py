@@ -159,7 +159,8 @@ def attention_of(file: Gguf, tmp_path: Path) -> tuple[Attention | None, ...]:
 
 
 def windows(file: Gguf, tmp_path: Path) -> list[int | None]:
-    return [layer and layer.window_tokens for layer in attention_of(file, tmp_path)]
+    kept = attention_of(file, tmp_path)
+    return [layer.window_tokens if layer else None for layer in kept]
 
 
 def test_every_head_has_kv_when_no_other_number_is_given(tmp_path: Path) -> None:
@@ -324,6 +325,15 @@ def test_a_part_that_lacks_tensors(tmp_path: Path) -> None:
     paths = parts(tmp_path)
     Gguf().key("split.no", U32, 2).key("split.count", U32, 3).write(paths[2])
     with pytest.raises(AppError, match="6 different tensors, not 7"):
+        read_gguf(paths[0])
+
+
+def test_parts_with_too_many_tensors_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = parts(tmp_path)
+    monkeypatch.setattr("workhorse.models.gguf.TENSORS_MAX", 6)
+    with pytest.raises(AppError, match="too many tensors"):
         read_gguf(paths[0])
 
 

@@ -11,7 +11,7 @@ from workhorse.errors import AppError
 from workhorse.knowledge.architectures import architecture
 from workhorse.models.attention import layer_attention
 from workhorse.models.cursor import ReadAt
-from workhorse.models.header import Header, read_header
+from workhorse.models.header import TENSORS_MAX, Header, read_header
 from workhorse.models.metadata import Metadata
 from workhorse.models.parts import check_parts, part_paths, plain_name
 from workhorse.models.refusals import damaged, shown, unsupported
@@ -39,7 +39,11 @@ def read_gguf(path: Path) -> Model:
     """
     header = _read_file(path)
     paths = part_paths(path, header)
-    headers = [header if part == path else _read_file(part) for part in paths]
+    headers: list[Header] = []
+    for part in paths:
+        headers.append(header if part == path else _read_file(part))
+        if sum(len(read.tensors) for read in headers) > TENSORS_MAX:
+            raise damaged(header.name, "its parts have too many tensors", "各分卷的张量过多")
     if len(headers) > 1:
         check_parts(headers)
     return describe(headers, paths[0])
@@ -68,7 +72,7 @@ def describe(headers: Sequence[Header], path: Path) -> Model:
         embedding_size=embedding_size,
         heads=max(heads),
         vocabulary=_vocabulary(meta, tensors),
-        context_trained_tokens=meta.count("{arch}.context_length"),
+        context_trained_tokens=meta.count("{arch}.context_length") or None,
         experts=meta.count("{arch}.expert_count") or 0,
         experts_used=max(meta.counts("{arch}.expert_used_count", layers) or (0,)),
         quantisation=_quantisation(tensors),
