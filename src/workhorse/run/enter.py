@@ -1,8 +1,8 @@
 """Become the engine: set what only a process can set for itself, then execute its command.
 
 Started as `python -I -S enter.py --parent PID [--cpus 0,1] [--memory-nodes 0] -- argv...`. It
-imports nothing but the standard library's core, so it costs some 20 ms, and it ends in execve,
-so the engine has the process id that was started. What goes wrong is one line on stderr and the
+imports nothing but the standard library's core, so it costs little more than Python's own start,
+and it ends in execve, so the engine has the process id that was started. What goes wrong is one line on stderr and the
 exit code 127.
 """
 
@@ -16,7 +16,7 @@ EXIT_CODE = 127  # what a shell returns for a command that cannot be run
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 MPOL_BIND, MPOL_INTERLEAVE = 2, 3  # linux/mempolicy.h
-# arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h; glibc wraps it not.
+# arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h: glibc has no wrapper.
 SET_MEMPOLICY_CALL = {"x86_64": 238, "aarch64": 237}
 BITS_PER_LONG = 64
 
