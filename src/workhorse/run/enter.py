@@ -2,8 +2,8 @@
 
 Started as `python -I -S enter.py --parent PID [--cpus 0,1] [--memory-nodes 0] -- argv...`. It
 imports nothing but the standard library's core, so it costs little more than Python's own start,
-and it ends in execve, so the engine has the process id that was started. What goes wrong is one line on stderr and the
-exit code 127.
+and it ends in execve, so the engine has the process id that was started. What goes wrong is one
+line on stderr and the exit code 127.
 """
 
 import ctypes
