@@ -1,17 +1,25 @@
-"""What the tests of models share: the real model, fetched once by the product's own code."""
+"""What the download tests share."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fetching import CONTENT
+from file_server import FileServer, file_server
 
-from workhorse.models.embedded import embedded_model
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
+    """A server with the file at /model; no proxy of this machine is between."""
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    with file_server(files={"/model": CONTENT}) as running:
+        yield running
 
 
-@pytest.fixture(scope="session")
-def real_model(request: pytest.FixtureRequest) -> Path:
-    """The embedded model. WORKHORSE_TEST_DATA names a directory that has it already."""
-    kept = os.environ.get("WORKHORSE_TEST_DATA")
-    cache = request.config.cache
-    assert cache is not None
-    return embedded_model(Path(kept) if kept else Path(cache.mkdir("workhorse")))
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """Where the file goes; its folder is not there yet."""
+    return tmp_path / "models" / "model.gguf"
