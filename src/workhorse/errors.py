@@ -1,5 +1,6 @@
 """One family of errors: what happened, one next step, and who speaks."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from workhorse.text import Text
@@ -11,6 +12,14 @@ EXIT_GOOD = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NO = 3  # the answer is no: does not fit, not compatible, regression
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why something failed, and what to do where that is known."""
+
+    what: Text
+    next_step: Text | None = None
 
 
 class AppError(Exception):

@@ -95,10 +95,11 @@ def test_causes_in_captured_logs(log: str, code: str) -> None:
     cause = find_cause(lines(log))
     assert cause is not None
     assert cause.code == code
-    words = explain(lines(log))
-    assert words is not None
-    assert cause.en in words.en
-    assert cause.zh in words.zh
+    told = explain(lines(log))
+    assert told is not None
+    assert told.next_step is not None
+    assert (cause.en in told.what.en, cause.zh in told.what.zh) == (True, True)
+    assert told.next_step.en == cause.en_step
 
 
 @pytest.mark.parametrize("cause", engine_causes(), ids=lambda cause: cause.code)
@@ -126,7 +127,7 @@ def test_a_healthy_log_has_no_cause(log: str) -> None:
 def test_an_unknown_error_is_quoted() -> None:
     said = explain(["0.00.001.000 I srv init: hello", "0.00.002.000 E srv load: it burns"])
     assert said is not None
-    assert said.en == "srv load: it burns"
+    assert said.what.en == "srv load: it burns"
     assert explain(["0.00.001.000 I srv init: hello"]) is None
 
 

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from launches import PATIENCE_S, command, fake, is_reaped, lives, one_cpu, status_of, until
 
-from workhorse.errors import AppError
+from workhorse.errors import AppError, Cause
 from workhorse.run.process import EngineProcess, PortTaken
 from workhorse.text import Text
 
@@ -65,14 +65,15 @@ async def test_a_failed_start_shows_the_cause_from_the_log_at_once(log: Path) ->
 
 
 async def test_the_cause_comes_from_who_knows_this_engines_log(log: Path) -> None:
-    def explain(lines: object) -> Text:
+    def explain(lines: object) -> Cause:
         assert "missing model" in str(lines)
-        return Text("no such model", "没有这个模型")
+        return Cause(Text("no such model", "没有这个模型"), Text("Fetch it.", "请下载。"))
 
     engine = EngineProcess(command("sh", "-c", "echo missing model >&2"), log, explain=explain)
     await engine.start()
-    with pytest.raises(AppError, match=r"ended: no such model \(exit code 0\)"):
+    with pytest.raises(AppError, match=r"ended: no such model \(exit code 0\)") as caught:
         await engine.wait_ready(3600)
+    assert caught.value.next_step.en == "Fetch it."
 
 
 async def test_a_log_without_an_error_still_tells_how_it_ended(log: Path) -> None:

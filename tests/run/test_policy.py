@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workhorse.errors import Cause
 from workhorse.run.policy import (
     DELAYS_S,
     describe_exit,
@@ -41,7 +42,7 @@ def test_the_last_error_of_a_log_is_the_one_that_says_what() -> None:
         "I srv cleaning up before exit...",
         "E srv llama_server: exiting due to model loading error",
     ]
-    assert last_error(log) == same("E srv load_model: failed to load model, 'x'")
+    assert last_error(log) == Cause(same("E srv load_model: failed to load model, 'x'"))
     assert last_error(["all is well"]) is None
     assert last_error([]) is None
 

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from workhorse.errors import Cause
 from workhorse.knowledge.engine_causes import EngineCause, engine_causes
-from workhorse.text import Text
+from workhorse.text import Text, same
 from workhorse.units import MIB
 
 OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
@@ -73,15 +74,18 @@ def find_cause(lines: Sequence[str]) -> EngineCause | None:
     return next((cause for cause in engine_causes() if re.search(cause.pattern, text)), None)
 
 
-def explain(lines: Sequence[str]) -> Text | None:
-    """The cause of a failed start in words, with the engine's own line; `None` for no error."""
+def explain(lines: Sequence[str]) -> Cause | None:
+    """The cause of a failed start, with the engine's own line; `None` when nothing failed."""
     evidence = first_error(lines)
     cause = find_cause(lines)
     if cause is None:
-        return None if evidence is None else Text(evidence, evidence)
+        return None if evidence is None else Cause(same(evidence))
     shown = next((line for line in lines if re.search(cause.pattern, line)), evidence or "")
     words = SEVERITY.sub(r"\2", shown).strip()
-    return Text(f"{cause.en} ({words})", f"{cause.zh}（{words}）")
+    return Cause(
+        Text(f"{cause.en} ({words})", f"{cause.zh}（{words}）"),
+        Text(cause.en_step, cause.zh_step),
+    )
 
 
 def first_error(lines: Sequence[str]) -> str | None:

@@ -4,6 +4,7 @@ import re
 import signal
 from collections.abc import Sequence
 
+from workhorse.errors import Cause
 from workhorse.text import Text, same
 
 # A death long after the start is an accident, several soon after it are a habit. An engine that
@@ -35,11 +36,11 @@ def next_delay_s(deaths: Sequence[float], now: float) -> float | None:
     return max(0.0, deaths[-1] + DELAYS_S[len(deaths) - 1] - now)
 
 
-def last_error(lines: Sequence[str]) -> Text | None:
+def last_error(lines: Sequence[str]) -> Cause | None:
     """The last line of a log that speaks of an error, when there is one."""
     for line in reversed(lines):
         if _ERROR.search(line) and not _EMPTY_ERROR.search(line):
-            return same(line.strip())
+            return Cause(same(line.strip()))
     return None
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import aiohttp
 
-from workhorse.errors import AppError
+from workhorse.errors import AppError, Cause
 from workhorse.records import Launch
 from workhorse.run import enter
 from workhorse.run.policy import describe_exit, last_error, says_port_taken
 from workhorse.text import Text, same
 from workhorse.units import show_duration
 
-Explain = Callable[[Sequence[str]], Text | None]
+Explain = Callable[[Sequence[str]], Cause | None]
 
 PROBE_S = 2.0  # longest wait for one answer of the health endpoint
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.25  # between two looks at it
@@ -31,6 +31,7 @@ SECOND_TERM_S = 2.0
 AFTER_KILL_S = 30.0  # a driver call that cannot be interrupted may hold a killed process so long
 
 TAIL_BYTES = 256 * 1024
+LINES_OF_CAUSE = 400
 LOG_LIMIT_BYTES = 64 * 1024 * 1024
 
 
@@ -199,20 +200,23 @@ class EngineProcess:
         why = self.why_ended()
         return AppError(
             Text(f"The engine ended: {why.en}", f"推理引擎已退出：{why.zh}"),
-            self._read_log(),
+            self._next_step() or self._read_log(),
             speaker="engine",
         )
+
+    def _next_step(self) -> Text | None:
+        cause = self._explain(self.log_tail(LINES_OF_CAUSE))
+        return None if cause is None else cause.next_step
 
     def why_ended(self) -> Text:
         """The cause from the log and the way it ended, as one sentence without a subject."""
         how = Text("still running", "仍在运行")
         if self.returncode is not None:
             how = describe_exit(self.returncode)
-        lines = self.log_tail(400)
-        cause = self._explain(lines)
+        cause = self._explain(self.log_tail(LINES_OF_CAUSE))
         if cause is None:
             return Text(f"{how.en}.", f"{how.zh}。")
-        return Text(f"{cause.en} ({how.en}).", f"{cause.zh}（{how.zh}）。")
+        return Text(f"{cause.what.en} ({how.en}).", f"{cause.what.zh}（{how.zh}）。")
 
     def _too_slow(self, timeout_s: float) -> AppError:
         waited, last = show_duration(timeout_s), self._last_answer
