@@ -234,9 +234,10 @@ class _Reader(threading.Thread):
         self._reading = reading
         self._gate = gate
         self._duration_s = duration_s
-        # A host short of free pages must not hold up the probe: memory and reading together
-        # take less than twice the time, and at least a fifth of it is for reading.
-        self._touch_end_s = begin_s + 1.7 * duration_s
+        # A host short of free pages must not hold up the probe: getting memory and reading it
+        # take less than twice the time together.
+        self._enough_s = begin_s + 0.9 * duration_s  # from here on the least memory will do
+        self._too_late_s = begin_s + 1.7 * duration_s
         self._end_s = begin_s + 1.9 * duration_s
 
     def run(self) -> None:
@@ -268,11 +269,14 @@ class _Reader(threading.Thread):
     def _touch(self, address: int) -> None:
         """Write page after page while there is time: so they are there, on this CPU's node."""
         wanted_bytes = self._reading.thread_bytes
-        while self.touched_bytes < wanted_bytes and time.perf_counter() < self._touch_end_s:
+        least_bytes = self._reading.thread_bytes_min
+        while self.touched_bytes < wanted_bytes and time.perf_counter() < (
+            self._enough_s if self.touched_bytes >= least_bytes else self._too_late_s
+        ):
             size = min(_TOUCH_BYTES, wanted_bytes - self.touched_bytes)
             ctypes.memset(address + self.touched_bytes, 1, size)
             self.touched_bytes += size
-        if self.touched_bytes < self._reading.thread_bytes_min:
+        if self.touched_bytes < least_bytes:
             self.failure = Text(
                 f"the kernel gave a thread only {self.touched_bytes // MIB} MiB in time",
                 f"内核在限时内只给了一个线程 {self.touched_bytes // MIB} MiB 内存",
@@ -283,15 +287,18 @@ class _Reader(threading.Thread):
         memchr = ctypes.CDLL(None).memchr
         memchr.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
         memchr.restype = ctypes.c_void_p
-        now = time.perf_counter()
-        end = min(now + self._duration_s, self._end_s)
-        position = 0
-        while now < end:
+        position, end_s = 0, 0.0
+        while not self.chunks or self.chunks[-1].end_s < end_s:
             size = min(_CHUNK_BYTES, self.touched_bytes - position)
+            start_s = time.perf_counter()
             memchr(address + position, 2, size)
-            then, now = now, time.perf_counter()
-            self.chunks.append(Chunk(then, now, size))
+            self.chunks.append(Chunk(start_s, time.perf_counter(), size))
             position = (position + size) % self.touched_bytes
+            if len(self.chunks) == 1:
+                # Wait until every thread has begun: on a busy machine one may come late.
+                self._gate.wait()
+                now_s = time.perf_counter()
+                end_s = max(now_s, min(now_s + self._duration_s, self._end_s))
 
 
 def _private_memory(n_bytes: int) -> mmap.mmap:

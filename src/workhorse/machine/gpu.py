@@ -154,10 +154,11 @@ def _item(answer: Any, position: int) -> Any:
 def _driver_fails(error: NvmlError, cards: Sequence[Card]) -> Text:
     said = words(error.words) or "?"
     remedy = _REMEDIES.get(error.code or 0, _REMEDY)
-    listed = same("".join(f" [{card.address} {card.pci_id}]" for card in cards[:8]))
+    listed = ", ".join(f"{card.address} [{card.pci_id}]" for card in cards[:8])
+    here = Text(f"Cards here: {listed}. ", f"本机显卡：{listed}。") if cards else same("")
     return Text(
-        f"The NVIDIA driver does not work: {said}.{listed.en} {remedy.en}",
-        f"NVIDIA 驱动无法工作：{said}。{listed.zh}{remedy.zh}",
+        f"The NVIDIA driver does not work: {said}. {here.en}{remedy.en}",
+        f"NVIDIA 驱动无法工作：{said}。{here.zh}{remedy.zh}",
     )
 
 

@@ -36,6 +36,7 @@ def cpu_list(text: str | None) -> tuple[int, ...] | None:
     if text is None or len(text) > 65536:
         return None
     cpus: set[int] = set()
+    listed = 0
     for part in text.strip().split(","):
         if not part.strip():
             continue
@@ -43,6 +44,10 @@ def cpu_list(text: str | None) -> tuple[int, ...] | None:
         first = number(first_text, high=CPUS_MAX - 1)
         last = number(last_text, high=CPUS_MAX - 1) if dash else first
         if first is None or last is None or last < first:
+            return None
+        # Ranges that repeat would cost minutes, whatever the size of the result.
+        listed += last + 1 - first
+        if listed > CPUS_MAX:
             return None
         cpus.update(range(first, last + 1))
     return tuple(sorted(cpus))

@@ -58,7 +58,7 @@ def probe(
     machine = replace(
         machine,
         busy_cpus=busy_cpus,
-        learned_from={**machine.learned_from, "busy_cpus": "/proc/stat, /proc/self/stat"},
+        learned_from={**machine.learned_from, "busy_cpus": "/proc/stat, twice"},
     )
     return _measured(machine, measure_s, on_progress) if measure_s > 0 else machine
 
@@ -125,6 +125,6 @@ def _measured(
     return replace(
         machine,
         memory=replace(machine.memory, bandwidths=bandwidths),
-        learned_from={**machine.learned_from, "bandwidths": "measured, see each method"},
+        learned_from={**machine.learned_from, "bandwidths": "measured, each by its method"},
         doubts=(*machine.doubts, *doubts),
     )

@@ -1,0 +1,164 @@
+"""Memory bandwidth: the plan and the arithmetic exactly, the measurement as far as it is sure."""
+
+from dataclasses import replace
+
+import pytest
+from captured_machines import CAPTURES
+
+from workhorse.machine import bandwidth
+from workhorse.machine.bandwidth import Chunk, best_rate, measure_bandwidths, plan_readings
+from workhorse.machine.probe import probe
+from workhorse.records import Limits, Machine
+from workhorse.units import GIB, MIB
+
+
+@pytest.fixture(scope="module")
+def machine_b() -> Machine:
+    return probe(CAPTURES / "machine_b.json")
+
+
+@pytest.fixture(scope="module")
+def here() -> Machine:
+    """This machine, taken for one without a third-level cache.
+
+    So any memory is enough, however slowly a loaded machine hands it out.
+    """
+    machine = probe(measure_s=0)
+    return replace(machine, cpu=replace(machine.cpu, l3_bytes=None))
+
+
+def steady(start_s: float, end_s: float, each_s: float, n_bytes: int) -> list[Chunk]:
+    count = round((end_s - start_s) / each_s)
+    return [Chunk(start_s + i * each_s, start_s + (i + 1) * each_s, n_bytes) for i in range(count)]
+
+
+def test_steady_reads_give_their_rate() -> None:
+    threads = [steady(0.0, 1.0, 0.001, 1000), steady(0.0003, 1.0003, 0.002, 1000)]
+    assert best_rate(threads, 0.01) == pytest.approx(1.5e6, rel=0.01)
+
+
+def test_only_time_in_which_all_threads_read_counts() -> None:
+    threads = [steady(0.0, 1.0, 0.001, 1000), steady(0.5, 2.0, 0.001, 1000)]
+    assert best_rate(threads, 0.01) == pytest.approx(2e6, rel=0.01)
+    assert best_rate([steady(0.0, 1.0, 0.1, 1), steady(1.0, 2.0, 0.1, 1)], 0.01) is None
+    assert best_rate([steady(0.0, 1.0, 0.1, 1), []], 0.01) is None and best_rate([], 0.01) is None
+
+
+def test_a_disturbance_is_left_out() -> None:
+    quiet = steady(0.0, 0.1, 0.001, 1000)
+    disturbed = steady(0.1, 1.0, 0.01, 1000)
+    assert best_rate([quiet + disturbed], 0.01) == pytest.approx(1e6, rel=0.01)
+
+
+def test_less_than_a_window_is_its_own_window() -> None:
+    assert best_rate([[Chunk(0.0, 0.004, 4000)]], 0.01) == pytest.approx(1e6)
+
+
+def test_each_node_is_read_by_its_own_cores_with_both_page_sizes(machine_b: Machine) -> None:
+    readings, doubts = plan_readings(machine_b)
+    assert doubts == ()
+    assert [(r.node, r.pages) for r in readings] == [
+        (0, "small"), (0, "huge"), (1, "small"), (1, "huge"),
+    ]  # fmt: skip
+    assert readings[0].cpus == tuple(range(14)) and readings[2].cpus == tuple(range(14, 28))
+    for reading in readings:
+        total = reading.thread_bytes * len(reading.cpus)
+        assert 8 * 35 * MIB <= total <= 0.1 * 119 * GIB
+
+
+def test_a_quota_a_mask_and_the_page_switch_are_kept_to(machine_b: Machine) -> None:
+    limits = Limits(cpus=(28, 29, 30, 31, 14), quota_cpus=2.5, memory_bytes=None,
+                    memory_used_bytes=None)  # fmt: skip
+    memory = replace(machine_b.memory, thp="never")
+    readings, _ = plan_readings(replace(machine_b, limits=limits, memory=memory))
+    assert [(r.node, r.cpus, r.pages) for r in readings] == [
+        (0, (28, 29), "small"), (1, (14,), "small"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("available_bytes", "limit_bytes"),
+    [(GIB, None), (100 * GIB, GIB), (None, None)],
+)
+def test_too_little_memory_is_a_doubt_and_no_figure(
+    machine_b: Machine, available_bytes: int | None, limit_bytes: int | None
+) -> None:
+    tight = replace(
+        machine_b,
+        memory=replace(machine_b.memory, available_bytes=available_bytes),
+        limits=replace(machine_b.limits, memory_bytes=limit_bytes, memory_used_bytes=0),
+    )
+    readings, doubts = plan_readings(tight)
+    assert readings == () and "tenth of the available memory" in doubts[0].en
+
+
+def test_a_full_node_takes_less(machine_b: Machine) -> None:
+    nodes = tuple(replace(n, memory_free_bytes=600 * MIB) for n in machine_b.nodes)
+    readings, _ = plan_readings(replace(machine_b, nodes=nodes))
+    assert all(r.thread_bytes * len(r.cpus) <= 300 * MIB for r in readings) and readings
+
+
+def test_no_cpu_is_a_doubt(machine_b: Machine) -> None:
+    nobody = replace(machine_b, limits=replace(machine_b.limits, cpus=()))
+    assert plan_readings(nobody)[0] == () and "CPU" in plan_readings(nobody)[1][0].en
+
+
+def test_this_machine_is_measured(here: Machine) -> None:
+    shares: list[float] = []
+    bandwidths, doubts = measure_bandwidths(here, duration_s=0.8, on_progress=shares.append)
+    readings, _ = plan_readings(here)
+    assert [b.pages for b in bandwidths if b.pages == "small"] == ["small"]
+    assert len(bandwidths) + len(doubts) == len(readings)
+    for figure in bandwidths:
+        # Wide: two cores that six processes share read 1 GB/s; nobody builds 2 TB/s.
+        assert 1e8 < figure.bytes_per_s < 2e12
+        assert figure.threads >= 1 and figure.duration_s > 0 and "memchr" in figure.method
+    assert shares == sorted(shares) and all(0 <= share <= 1 for share in shares)
+
+
+def test_threads_that_cannot_be_had_are_a_doubt(
+    here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(bandwidth._Reader, "start", refuse)
+    bandwidths, doubts = measure_bandwidths(here, duration_s=0.1)
+    assert bandwidths == () and "can't start new thread" in doubts[0].en
+
+
+def test_memory_that_cannot_be_had_is_a_doubt(
+    here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(bandwidth, "_private_memory", refuse)
+    bandwidths, doubts = measure_bandwidths(here, duration_s=0.1)
+    assert bandwidths == () and "Cannot allocate memory" in doubts[0].en
+
+
+def test_memory_that_comes_too_slowly_is_a_doubt(here: Machine) -> None:
+    slow = replace(here, cpu=replace(here.cpu, l3_bytes=64 * MIB))
+    bandwidths, doubts = measure_bandwidths(slow, duration_s=1e-6)
+    assert bandwidths == () and "in time" in doubts[0].en
+
+
+def test_huge_pages_that_were_not_given_are_a_doubt(
+    here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bandwidth, "_anonymous_huge_bytes", lambda: 0)
+    thp = replace(here, memory=replace(here.memory, thp="always"))
+    bandwidths, doubts = measure_bandwidths(thp, duration_s=0.8)
+    assert all(figure.pages == "small" for figure in bandwidths)
+    assert any("huge pages" in doubt.en for doubt in doubts)
+
+
+def test_a_mask_that_cannot_be_set_is_told(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("workhorse.machine.bandwidth.os.sched_setaffinity", refuse)
+    small = replace(here, memory=replace(here.memory, thp="never"))
+    bandwidths, doubts = measure_bandwidths(small, duration_s=0.8)
+    assert doubts == () and "not pinned" in bandwidths[0].method
