@@ -70,7 +70,8 @@ def test_unreadable_topology_still_gives_threads() -> None:
     ("thp", "glibc", "huge"),
     [
         ("madvise", "2.36", True),
-        ("always", "2.35", True),
+        ("always", "2.17", True),
+        ("madvise", "2.35", True),
         ("never", "2.36", False),
         (None, "2.36", False),
         ("madvise", "2.31", False),
@@ -206,6 +207,7 @@ def test_a_model_too_large_for_the_card_goes_to_main_memory() -> None:
     host = builders.machine(gpus=(builders.gpu(memory_bytes=600 * MIB),))
     plan = make_plan(host, builders.model(), builders.CUDA, Wish())
     assert plan.gpu_index is None
+    assert codes(plan) == {"gpu.model_too_large"}
 
 
 def test_missing_instructions_block() -> None:

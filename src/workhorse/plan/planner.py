@@ -9,6 +9,7 @@ from typing import Literal
 from workhorse.plan.checks import (
     check_cpu,
     check_gpu_code,
+    check_gpu_room,
     check_model,
     does_not_fit,
     doubts_as_findings,
@@ -88,6 +89,7 @@ def make_plan(
     findings = (
         *check_cpu(machine, build),
         *check_gpu_code(machine, build),
+        *check_gpu_room(machine, model, build, on_gpu=room.gpu is not None),
         *check_model(model, wish.context_tokens),
         *fit_findings,
         *doubts_as_findings(machine.doubts),
