@@ -14,7 +14,17 @@ from pathlib import Path
 from statistics import median
 
 from servers import Server, free_port, running
-from turns import Case, Outcome, decode, first_token, outcome, print_outcomes, store, take_turns
+from turns import (
+    Case,
+    Outcome,
+    counted,
+    decode,
+    first_token,
+    outcome,
+    print_outcomes,
+    store,
+    take_turns,
+)
 from turns import total as total_tokens_per_s
 from workhorse.bench.scenario import scenario_for
 from workhorse.records import Measurement
@@ -43,7 +53,7 @@ def main() -> None:
                 streams=streams, prompt_tokens=args.prompt_tokens, output_tokens=args.output_tokens
             )
             before_s = through.cpu_s()
-            name = f"{streams} streams"
+            name = counted(streams)
             case = take_turns(name, through, engine, scenario, args.pairs, apart=False)
             cases.append(case)
             outcomes += compare_case(case)

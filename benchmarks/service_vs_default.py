@@ -15,7 +15,7 @@ from pathlib import Path
 from signal import SIGINT
 
 from servers import EMBEDDED_WITH_DEFAULTS, Server, busy_cpus, free_port, running
-from turns import Case, Outcome, decode, outcome, print_outcomes, store, take_turns, total
+from turns import Case, Outcome, counted, decode, outcome, print_outcomes, store, take_turns, total
 from workhorse.bench.scenario import STANDARD, scenario_for
 
 STORED = Path(__file__).parent.parent / "docs" / "measured"
@@ -94,7 +94,7 @@ def measure_case(
     args: argparse.Namespace, ours: Server, theirs: Server, streams: int, hogs: int
 ) -> Case:
     """All pairs of one number of streams, with or without other work on the cores."""
-    name = f"{streams} stream{'s' if streams > 1 else ''}"
+    name = counted(streams)
     if hogs:
         name += f", {hogs} busy processes"
     scenario = scenario_for(

@@ -106,6 +106,11 @@ def measure_once(server: Server, scenario: Scenario) -> Measurement:
     return once.measurement(rounded, Conditions(when, None, None, server.url, __version__))
 
 
+def counted(streams: int) -> str:
+    """`1 stream`, `4 streams`."""
+    return "1 stream" if streams == 1 else f"{streams} streams"
+
+
 def ignore(_: Progress) -> None:
     """Nobody watches."""
 

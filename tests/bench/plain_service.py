@@ -20,7 +20,7 @@ class PlainService:
     cached_tokens: int = 0
     counts_tokens: bool = True
     on_stream: Callable[[int], None] = lambda _number: None
-    hold: asyncio.Event | None = None  # streams stop after the first piece until it is set
+    hold: asyncio.Event | None = None  # nothing more is answered until it is set
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
 
@@ -31,6 +31,8 @@ class PlainService:
     async def list_models(self, request: web.Request) -> web.Response:
         if refused := self.refusal(request):
             return refused
+        if self.hold is not None:
+            await self.hold.wait()
         return self.models or web.json_response({"data": [{"id": "plain"}]})
 
     async def complete(self, request: web.Request) -> web.StreamResponse:

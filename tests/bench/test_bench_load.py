@@ -113,6 +113,13 @@ async def test_a_loading_service_is_named() -> None:
             await measured(url)
 
 
+async def test_a_service_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workhorse.bench.service.ASK_TIMEOUT_S", 0.1)
+    async with serving(PlainService(hold=asyncio.Event())) as url:
+        with pytest.raises(AppError, match="Connection timed out"):
+            await measured(url)
+
+
 async def test_a_web_page_is_not_a_service() -> None:
     async with serving(PlainService(models=web.Response(text="<html>hello</html>"))) as url:
         with pytest.raises(AppError, match="not as an OpenAI-compatible service"):

@@ -12,7 +12,7 @@ from workhorse.bench.stats import (
     total_tokens_per_s,
 )
 from workhorse.records import Finding, Level, Measurement, Run, Verdict
-from workhorse.text import Text, same
+from workhorse.text import Text
 from workhorse.units import show_share, three_digits
 
 # The settings that a plan chooses between differ by 5 % and more (one memory node against two:
@@ -318,5 +318,9 @@ def uncounted(good: list[Run]) -> Finding | None:
             "Pieces of text were counted as tokens, and the prompt's length is not known.",
             "这里把每段文本当作一个 token，提示词的长度也无从知道。",
         ),
-        same("stream_options.include_usage → usage"),
+        Text(
+            "Measure the engine's own port, or a service that honours "
+            "`stream_options.include_usage`.",
+            "直接测量引擎端口，或换用支持 stream_options.include_usage 的服务。",
+        ),
     )

@@ -1,5 +1,7 @@
 """Learn from a service what the protocol needs: its model, its tokenizer, prompts for it."""
 
+import asyncio
+import errno
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +24,7 @@ from workhorse.text import Text
 
 Prompt = Sequence[int] | str
 
+ASK_TIMEOUT_S = 60.0  # a sample of the prompt takes a slow machine seconds, never this long
 SAMPLE_CHARACTERS = 600  # some 150 tokens: enough to average over, quick on a slow machine
 
 
@@ -165,9 +168,12 @@ async def ask(
     """Status and body of a small request; an `AppError` when nobody answers."""
     url = service.url + path
     try:
-        async with session.request(
-            method, url, json=question, headers=service.headers, allow_redirects=False
-        ) as response:
+        async with (
+            asyncio.timeout(ASK_TIMEOUT_S),
+            session.request(
+                method, url, json=question, headers=service.headers, allow_redirects=False
+            ) as response,
+        ):
             return response.status, await response.read()
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         raise nobody_there(service.url, cause(error)) from error
@@ -175,6 +181,8 @@ async def ask(
 
 def cause(error: Exception) -> str:
     """The system's own words for a connection that failed, without the library's wrapping."""
+    if isinstance(error, TimeoutError):
+        return os.strerror(errno.ETIMEDOUT)
     number = error.errno if isinstance(error, OSError) else None
     if number is not None and number > 0:  # a name that does not resolve has a negative one
         return os.strerror(number)
