@@ -2,7 +2,10 @@
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -145,3 +148,16 @@ def test_knowledge_is_data() -> None:
         if sum(isinstance(v, ast.Constant) and isinstance(v.value, int | float) for v in values) > 3
     ]
     assert found == []
+
+
+def test_the_wheel_holds_the_tables_and_texts_as_well(tmp_path: Path) -> None:
+    """What `pip install .` installs: every file of the package, not only the modules."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if name.startswith("workhorse/")}
+    source = ROOT / "src"
+    assert packed == {str(p.relative_to(source)) for p in FILES if p.is_relative_to(source)}
+    assert {"workhorse/knowledge/quants.toml", "workhorse/bench/corpus.txt"} <= packed
