@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import os
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
@@ -80,11 +81,13 @@ class Gateway:
         site = web.TCPSite(self._runner, host, port, backlog=BACKLOG)
         try:
             await site.start()
-        except OSError as error:
+        except (OSError, OverflowError) as error:  # overflow: a port above 65535
             await self._runner.cleanup()
-            if error.errno == errno.EADDRINUSE:
+            code = error.errno if isinstance(error, OSError) else None
+            if code == errno.EADDRINUSE:
                 raise port_taken(host, port, find_port_holder(port)) from error
-            raise cannot_listen(host, port, error.strerror or str(error)) from error
+            reason = os.strerror(code) if code and code > 0 else str(error)
+            raise cannot_listen(host, port, reason) from error
         opened: int = self._runner.addresses[0][1]
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{opened}"

@@ -18,15 +18,16 @@ from workhorse.serve.assemble import Kind
 PING_DEFAULT_S = 30.0
 
 Fields = dict[str, msgspec.Raw]
-Answer = Literal["as it comes", "without progress", "assembled"]
+Answer = Literal["unchanged", "with progress", "without progress", "assembled"]
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request for the engine, and what to make of the stream it answers with.
+    """A request for the engine, and what to make of its answer.
 
-    `ping_s` is how long a client's stream may be silent while progress is kept from it; None:
-    for ever, which is what the client asked for.
+    `unchanged` is a request that we did not make a stream of; every other one is one. `ping_s`
+    is how long a client's stream may be silent while progress is kept from it; None: for ever,
+    which is what the client asked for.
     """
 
     body: bytes
@@ -43,11 +44,11 @@ def ask_engine(body: bytes, kind: Kind) -> Ask:
     try:
         fields = msgspec.json.decode(body, type=Fields)
     except (msgspec.DecodeError, RecursionError):
-        return Ask(body, "as it comes")
+        return Ask(body, "unchanged")
     stream = bytes(fields.get("stream", b"null"))
     if stream == b"true":
         wants_progress = bytes(fields.get("return_progress", b"null")) == b"true"
-        answer: Answer = "as it comes" if wants_progress else "without progress"
+        answer: Answer = "with progress" if wants_progress else "without progress"
     elif stream in (b"false", b"null") and not stream_differs(fields, kind):
         answer = "assembled"
         fields["stream"] = msgspec.Raw(b"true")
@@ -57,7 +58,7 @@ def ask_engine(body: bytes, kind: Kind) -> Ask:
             # does so only on this wish.
             fields["echo"] = msgspec.Raw(b"true")
     else:
-        return Ask(body, "as it comes")
+        return Ask(body, "unchanged")
     fields["return_progress"] = msgspec.Raw(b"true")
     return Ask(msgspec.json.encode(fields), answer, _ping_s(fields.get("sse_ping_interval")))
 

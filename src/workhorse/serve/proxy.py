@@ -29,10 +29,6 @@ from workhorse.serve.sse import DONE, EventFilter, event_data, parse_object, spl
 from workhorse.units import MIB
 
 CONNECT_TIMEOUT_S = 5.0
-# A new connection costs the first token up to half a millisecond. llama-server closes an idle one
-# after 5 s (cpp-httplib, CPPHTTPLIB_KEEPALIVE_TIMEOUT_SECOND); far below that, no request meets
-# one that is just being closed. It holds a thread for each, which is another reason to be brief.
-KEEP_ALIVE_S = 2.0
 # How long to leave an engine alone that refuses connections: its owner learns of its death
 # from the operating system within that time.
 RECONNECT_PAUSE_S = 0.1
@@ -56,7 +52,9 @@ class Proxy:
     async def running(self, _: web.Application) -> AsyncIterator[None]:
         """Holds the one client session: no limit on streams or on how long a prefill takes."""
         async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
+            # llama-server closes the connection after a stream without saying so (tried with
+            # 0.5.0, 2026-11): a request on a kept one would meet a closed door.
+            connector=aiohttp.TCPConnector(limit=0, force_close=True, happy_eyeballs_delay=None),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -71,7 +69,7 @@ class Proxy:
         with self._activity.request():
             arrived_s = asyncio.get_running_loop().time()
             ask = ask_engine(await request.read(), kind)
-            upstream = await self._reach(request, ask.body)
+            upstream = await self._reach(request, ask.body, resend=ask.answer != "unchanged")
             try:
                 if upstream.content_type != "text/event-stream":
                     return await self._whole(upstream)
@@ -94,15 +92,17 @@ class Proxy:
         finally:
             upstream.close()
 
-    async def _reach(self, request: web.Request, body: bytes) -> aiohttp.ClientResponse:
+    async def _reach(
+        self, request: web.Request, body: bytes, *, resend: bool = False
+    ) -> aiohttp.ClientResponse:
         """The engine's response once its headers are here; waits for a restart to end.
 
-        A request is sent again only when the engine had not even accepted the connection: what
-        has killed one engine is not given to the next.
+        `resend`: the headers come before the engine computes, so a request that was still
+        without them when the engine died was queued, and is sent once more, to the next one.
+        Any other request may be what has killed it, and is not.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._restart_wait_s
-        headers = {"Content-Type": request.headers.get("Content-Type", "application/json")}
         while True:
             base = await self._backend.address(max(0.0, deadline_s - loop.time()))
             try:
@@ -111,7 +111,8 @@ class Proxy:
                     base + request.path_qs,
                     # aiohttp sends bytes at once, and wants a large body as a file.
                     data=body if len(body) < MIB else io.BytesIO(body),
-                    headers=headers,
+                    # Whatever the client called it: curl says that it is a form.
+                    headers={"Content-Type": "application/json"},
                     allow_redirects=False,
                 )
             except aiohttp.ClientConnectorError as error:
@@ -119,7 +120,10 @@ class Proxy:
                     raise EngineLost(REFUSES) from error
                 await asyncio.sleep(RECONNECT_PAUSE_S)
             except (aiohttp.ClientError, TimeoutError) as error:
-                raise EngineLost(DIED_SILENT) from error
+                if not resend:
+                    raise EngineLost(DIED_SILENT) from error
+                resend = False
+                deadline_s = loop.time() + self._restart_wait_s
 
     async def _whole(self, upstream: aiohttp.ClientResponse) -> web.Response:
         """An answer that is not a stream, an error of the engine for one, as it is."""
@@ -162,7 +166,7 @@ class Proxy:
         loop = asyncio.get_running_loop()
         response = web.StreamResponse(status=upstream.status, headers=_passed(upstream))
         await response.prepare(request)
-        events = EventFilter(keep_progress=ask.answer == "as it comes")
+        events = EventFilter(keep_progress=ask.answer != "without progress")
         figures = Figures()
         waiting = True
         last, sent_s = b"", loop.time()
