@@ -102,6 +102,17 @@ def test_experts_in_use_decide_the_feed_forward_width() -> None:
     assert feed_forward_size(moe) == 512 * 8
 
 
+def test_beside_a_gpu_main_memory_holds_the_embedding_and_the_logits() -> None:
+    apart, tied = builders.model(tied=False), builders.model(tied=True)
+    for shape in (apart, tied):
+        lines = budget(shape, Layout(2048, 1), device="GPU 0", gpu=True)
+        beside = {line.item: line.n_bytes for line in lines if line.device == "RAM"}
+        embedding = next(t for t in shape.tensors if t.name == "token_embd.weight").n_bytes
+        assert beside == {"weights": embedding, "output": output_bytes(shape, 1)}
+        on_card = next(x for x in lines if (x.device, x.item) == ("GPU 0", "weights")).n_bytes
+        assert on_card == shape.weight_bytes - (0 if shape is tied else embedding)
+
+
 layouts = st.builds(
     Layout,
     context_tokens=st.integers(1, 1 << 20),

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import builders
+from workhorse.knowledge.speeds import decode_constants
 from workhorse.plan.planner import Wish, make_plan
 from workhorse.plan.speed import (
     PROTOCOL_DEPTH_TOKENS,
@@ -112,3 +113,13 @@ def test_deeper_models_are_slower(layers: int) -> None:
         return found.value
 
     assert speed(layers + 1) < speed(layers)
+
+
+@pytest.mark.parametrize(
+    ("capability", "source"),
+    [((7, 0), "V100"), ((8, 6), "between"), ((9, 0), "H200"), ((12, 0), "H200"), (None, "V100")],
+)
+def test_a_card_takes_the_constants_of_its_generation(
+    capability: tuple[int, int] | None, source: str
+) -> None:
+    assert source in decode_constants("gpu", capability).source

@@ -89,7 +89,7 @@ def binary_build(path: Path) -> EngineBuild:
         command=(str(program),),
         version=f"llama-server {numbers[1].strip()}" if numbers else "llama-server",
         needs_flags=(),
-        gpu_architectures=None if "CUDA" in devices else (),
+        gpu_architectures=None if re.search(r"(?m)^\s*CUDA\d+:", devices) else (),
         openmp=None,
         library_dir=None,
         knows=tuple(sorted(settings)),

@@ -12,15 +12,24 @@ class DecodeConstants:
 
     device: Literal["cpu", "gpu"]
     bandwidth_share: float
-    weights_per_s_per_core: float
+    weights_per_s: float
     overhead_per_layer_s: float
     overhead_per_vocabulary_entry_s: float
     low: float
     high: float
     source: str
     date: str
+    capability_from: float = 0.0
 
 
-def decode_constants(device: Literal["cpu", "gpu"]) -> DecodeConstants:
-    """The constants of a kind of device."""
-    return next(row for row in rows("speed", "decode", DecodeConstants) if row.device == device)
+def decode_constants(
+    device: Literal["cpu", "gpu"], capability: tuple[int, int] | None = None
+) -> DecodeConstants:
+    """The constants of a kind of device; of an unknown card those of the oldest."""
+    reached = float(f"{capability[0]}.{capability[1]}") if capability else 0.0
+    fitting = [
+        row
+        for row in rows("speed", "decode", DecodeConstants)
+        if row.device == device and row.capability_from <= reached
+    ]
+    return max(fitting, key=lambda row: row.capability_from)

@@ -41,14 +41,15 @@ def check_gpu_code(machine: Machine, build: EngineBuild) -> tuple[Finding, ...]:
     gpu = machine.gpus[0]
     if usable_gpus(machine, build):
         return ()
-    built_for = ", ".join(build.gpu_architectures or ()) or Text("no GPU", "无 GPU").en
+    built_for = ", ".join(build.gpu_architectures or ())
+    listed = Text(built_for, built_for) if built_for else Text("no GPU", "没有任何显卡")
     return (
         Finding(
             code="gpu.no_code",
             level="warning",
             seen=Text(
-                f"{gpu.name} is here, the engine build has code for: {built_for}.",
-                f"检测到 {gpu.name}，但引擎构建只包含：{built_for}。",
+                f"{gpu.name} is here, but the engine can use: {listed.en}.",
+                f"检测到 {gpu.name}，但引擎可用的是：{listed.zh}。",
             ),
             why=Text(
                 "The model will run on the CPU, many times slower than on the card.",

@@ -4,6 +4,7 @@ Weights and KV are exact. Compute buffers follow a formula fitted to what llama.
 `compute_bytes`); the rest is a bound. Sizes in bytes, contexts in tokens.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from workhorse.knowledge.quants import quant
@@ -110,22 +111,35 @@ def is_output_head(tensor: Tensor, model: Model) -> bool:
 
 
 def budget(model: Model, layout: Layout, *, device: str, gpu: bool) -> tuple[BudgetLine, ...]:
-    """What the model takes on one device that holds all of it, item by item."""
+    """What the model takes when one device holds all layers, item by item.
+
+    Beside a GPU, main memory holds the input embedding, which is read by row, and the logits
+    (llama.cpp 0.5.0 on one H200: CUDA_Host buffers, measured 2026-11-30).
+    """
     header = Text("from the model's header", "取自模型文件头")
     formula = Text(
         "fitted to llama.cpp's own figures, ±5 %", "按 llama.cpp 自报数值拟合，误差约 ±5 %"
     )
+    bound = Text("an upper bound, measured 2026-11", "上限，2026-11 实测")
+    weights, beside = model.weight_bytes, []
+    if gpu:
+        embedding = next((t for t in model.tensors if t.name == "token_embd.weight"), None)
+        if embedding is not None:
+            # A tied embedding is the output head too, and that is on the card.
+            weights -= 0 if is_output_head(embedding, model) else embedding.n_bytes
+            beside = [BudgetLine("RAM", "weights", embedding.n_bytes, "header", header)]
     runtime = CUDA_CONTEXT_BYTES if gpu else RUNTIME_BYTES
+    logits = BudgetLine("RAM", "output", output_bytes(model, layout.slots), "header", header)
     return (
-        BudgetLine(device, "weights", model.weight_bytes, "header", header),
+        BudgetLine(device, "weights", weights, "header", header),
         BudgetLine(device, "kv", kv_bytes(model, layout), "header", header),
         BudgetLine(device, "compute", compute_bytes(model, layout), "estimated", formula),
-        BudgetLine(device, "output", output_bytes(model, layout.slots), "header", header),
-        BudgetLine(
-            device,
-            "runtime",
-            runtime,
-            "estimated",
-            Text("an upper bound, measured 2026-11", "上限，2026-11 实测"),
-        ),
+        BudgetLine(device, "runtime", runtime, "estimated", bound),
+        *beside,
+        logits,
     )
+
+
+def device_bytes(lines: Iterable[BudgetLine], device: str) -> int:
+    """What a budget takes of one device."""
+    return sum(line.n_bytes for line in lines if line.device == device)

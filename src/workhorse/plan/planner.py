@@ -16,7 +16,7 @@ from workhorse.plan.checks import (
     usable_gpus,
 )
 from workhorse.plan.cpus import CpuChoice, choose_cpus
-from workhorse.plan.memory import Layout, budget
+from workhorse.plan.memory import Layout, budget, device_bytes
 from workhorse.plan.pages import PageChoice, choose_pages, choose_spin
 from workhorse.plan.speed import Experience, Reader, best_bandwidth, forecast, setup_for
 from workhorse.records import (
@@ -86,14 +86,6 @@ def make_plan(
         setup=setup_for(build, huge_pages=pages.huge_pages, threads=cpu.threads),
         history=history,
     )
-    findings = (
-        *check_cpu(machine, build),
-        *check_gpu_code(machine, build),
-        *check_gpu_room(machine, model, build, on_gpu=room.gpu is not None),
-        *check_model(model, wish.context_tokens),
-        *fit_findings,
-        *doubts_as_findings(machine.doubts),
-    )
     return Plan(
         model_path=model.path,
         model_name=served_name(model.path),
@@ -126,7 +118,20 @@ def make_plan(
             spin_reason,
         ),
         rejected=(*fit_rejected, *cpu.rejected, *pages.rejected),
-        verdict=Verdict(findings),
+        verdict=Verdict((*findings(machine, model, build, wish, room), *fit_findings)),
+    )
+
+
+def findings(
+    machine: Machine, model: Model, build: EngineBuild, wish: Wish, room: "Room"
+) -> tuple[Finding, ...]:
+    """What speaks against the plan, or is worth knowing before it starts."""
+    return (
+        *check_cpu(machine, build),
+        *check_gpu_code(machine, build),
+        *check_gpu_room(machine, model, build, on_gpu=room.gpu is not None),
+        *check_model(model, wish.context_tokens),
+        *doubts_as_findings(machine.doubts),
     )
 
 
@@ -190,7 +195,7 @@ def fit(
         if not quantised_kv_fits(model, layout):
             continue
         lines = budget(model, layout, device=room.device, gpu=room.gpu is not None)
-        needed = sum(line.n_bytes for line in lines)
+        needed = device_bytes(lines, room.device)
         if room.free_bytes is None or needed <= room.free_bytes:
             return layout, lines, (), tuple(rejected)
         rejected.append(
@@ -224,7 +229,7 @@ def reader(machine: Machine, room: Room, cpu: CpuChoice, pages: PageChoice) -> R
         words = Text(
             f"{room.gpu.name}: bus width × memory clock", f"{room.gpu.name}：位宽 × 显存频率"
         )
-        return Reader("gpu", rated, words, "datasheet", 1)
+        return Reader("gpu", rated, words, "datasheet", 1, room.gpu.compute_capability)
     size: Literal["small", "huge"] = "huge" if pages.huge_pages else "small"
     node = cpu.memory_nodes[0] if cpu.memory_nodes else None
     measured = best_bandwidth(machine.memory.bandwidths, size, node)
@@ -244,8 +249,8 @@ def prompt_cache(machine: Machine, lines: Sequence[BudgetLine]) -> int:
     room = ram_room(machine)
     if room is None:
         return 0
-    in_ram = sum(line.n_bytes for line in lines if line.device == "RAM")
-    return min(PROMPT_CACHE_MAX_BYTES, max(0, int((room - in_ram) * PROMPT_CACHE_SHARE)))
+    left = room - device_bytes(lines, "RAM")
+    return min(PROMPT_CACHE_MAX_BYTES, max(0, int(left * PROMPT_CACHE_SHARE)))
 
 
 def device_reason(room: Room, model: Model) -> Reason:

@@ -53,7 +53,8 @@ class Reader:
     bandwidth_bytes_per_s: float | None
     bandwidth_source: Text
     bandwidth_basis: Basis
-    cores: int
+    cores: int  # 1 for a card: its rate is of the whole
+    capability: tuple[int, int] | None = None
 
 
 def bytes_read(tensor: Tensor, model: Model) -> float:
@@ -100,7 +101,7 @@ def token_seconds(model: Model, n_bytes: int, reader: Reader, known: DecodeConst
     memory_s = 0.0
     if reader.bandwidth_bytes_per_s:
         memory_s = n_bytes / (reader.bandwidth_bytes_per_s * known.bandwidth_share)
-    arithmetic_s = weights_read(model) / (known.weights_per_s_per_core * reader.cores)
+    arithmetic_s = weights_read(model) / (known.weights_per_s * reader.cores)
     overhead_s = (
         model.layers * known.overhead_per_layer_s
         + model.vocabulary * known.overhead_per_vocabulary_entry_s
@@ -121,7 +122,7 @@ def forecast(
     n_bytes = bytes_per_token(model, *kv_types)
     if not reader.bandwidth_bytes_per_s:
         return Forecast(None, None, None, n_bytes)
-    known = decode_constants(reader.device)
+    known = decode_constants(reader.device, reader.capability)
     plain = 1 / token_seconds(model, n_bytes, reader, known)
     ceiling = reader.bandwidth_bytes_per_s / n_bytes
     ceiling_estimate = Estimate(
