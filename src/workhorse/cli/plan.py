@@ -10,8 +10,9 @@ from workhorse.cli.words import BASES, DEVICES, ITEMS, SETTINGS
 from workhorse.codec import to_json
 from workhorse.config import places
 from workhorse.errors import EXIT_GOOD, EXIT_NO
+from workhorse.plan.memory import device_bytes
 from workhorse.records import Estimate, Plan
-from workhorse.text import Language, Text
+from workhorse.text import Language, Text, same
 from workhorse.units import UNKNOWN, show_bytes, show_range, three_digits
 
 
@@ -112,7 +113,7 @@ def print_plan(plan: Plan, language: Language) -> None:
     print_table(
         Text("Memory", "内存"),
         (Text("device", "设备"), Text("item", "项目"), Text("size", "大小"), Text("from", "来源")),
-        (*budget_rows(plan, language), total_row(plan, language)),
+        (*budget_rows(plan, language), *total_rows(plan, language)),
         language,
     )
     if plan.rejected:
@@ -129,7 +130,7 @@ def budget_rows(plan: Plan, language: Language) -> list[tuple[str, ...]]:
     """One row an item of the memory budget."""
     return [
         (
-            DEVICES.get(line.device, Text(line.device, line.device)).in_language(language),
+            device_name(line.device, language),
             ITEMS[line.item].in_language(language),
             show_bytes(line.n_bytes),
             line.source.in_language(language),
@@ -138,10 +139,18 @@ def budget_rows(plan: Plan, language: Language) -> list[tuple[str, ...]]:
     ]
 
 
-def total_row(plan: Plan, language: Language) -> tuple[str, ...]:
-    """The sum of the budget."""
-    total = sum(line.n_bytes for line in plan.budget)
-    return ("", Text("total", "合计").in_language(language), show_bytes(total), "")
+def total_rows(plan: Plan, language: Language) -> list[tuple[str, ...]]:
+    """The sum for each device."""
+    total = Text("total", "合计").in_language(language)
+    return [
+        (device_name(device, language), total, show_bytes(device_bytes(plan.budget, device)), "")
+        for device in dict.fromkeys(line.device for line in plan.budget)
+    ]
+
+
+def device_name(device: str, language: Language) -> str:
+    """A device as tables call it."""
+    return DEVICES.get(device, same(device)).in_language(language)
 
 
 def print_forecast(plan: Plan, language: Language) -> None:

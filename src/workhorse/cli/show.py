@@ -41,7 +41,9 @@ def print_table(
 
     table = Table(title=title.in_language(language), box=box.SIMPLE_HEAD, title_justify="left")
     for position, label in enumerate(head):
-        table.add_column(label.in_language(language), style="bold" if position == 0 else None)
+        table.add_column(
+            label.in_language(language), style="bold" if position == 0 else None, overflow="fold"
+        )
     for row in rows:
         table.add_row(*row)
     console().print(table)

@@ -14,6 +14,7 @@ from workhorse.cli.show import console, print_error, print_table, print_verdict
 from workhorse.codec import to_json
 from workhorse.config import PORT, places
 from workhorse.errors import EXIT_FAILED, EXIT_GOOD, EXIT_NO, AppError
+from workhorse.plan.memory import device_bytes
 from workhorse.text import Language, Text
 from workhorse.units import (
     show_bytes,
@@ -235,8 +236,8 @@ class Speaker:
 
 def summary_of(plan: "Plan") -> Text:
     """The plan in one line."""
-    total = show_bytes(sum(line.n_bytes for line in plan.budget))
     where = "RAM" if plan.gpu_index is None else f"GPU {plan.gpu_index}"
+    total = show_bytes(device_bytes(plan.budget, where))
     pages = "huge" if plan.huge_pages else "small"
     return Text(
         f"{plan.model_name} on {where}: {plan.threads} threads, {plan.slots} slots of "

@@ -88,7 +88,7 @@ def check_gpu_room(
                 "加上 KV 缓存、缓冲区和 20 % 余量后放不下，将在 CPU 上运行，慢很多倍。",
             ),
             remedy=Text(
-                "Use a smaller quant of the model (Q8_0, Q4_K_M), --slots 1 or a smaller --context.",
+                "Use a smaller quant (Q8_0, Q4_K_M), --slots 1 or a smaller --context.",
                 "请换更低的量化（Q8_0、Q4_K_M），或用 --slots 1、更小的 --context。",
             ),
             source="plan/memory.py",
@@ -178,7 +178,7 @@ def doubts_as_findings(doubts: Sequence[Text]) -> tuple[Finding, ...]:
             code="probe.doubt",
             level="note",
             seen=doubt,
-            why=Text("The plan goes on without this fact.", "方案在缺少该信息的情况下制定。"),
+            why=Text("The plan may be less exact for it.", "方案的准确度可能因此降低。"),
             remedy=Text(
                 "Run `workhorse probe` to see it all.", "运行 `workhorse probe` 查看详情。"
             ),

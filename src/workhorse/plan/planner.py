@@ -111,7 +111,7 @@ def make_plan(
         budget=lines,
         forecast=promise,
         reasons=(
-            device_reason(room, model),
+            device_reason(machine, room, model),
             *layout_reasons(layout, model, wish),
             cpu.reason,
             pages.reason,
@@ -253,7 +253,7 @@ def prompt_cache(machine: Machine, lines: Sequence[BudgetLine]) -> int:
     return min(PROMPT_CACHE_MAX_BYTES, max(0, int(left * PROMPT_CACHE_SHARE)))
 
 
-def device_reason(room: Room, model: Model) -> Reason:
+def device_reason(machine: Machine, room: Room, model: Model) -> Reason:
     """Why the model is placed where it is."""
     size = show_bytes(model.weight_bytes)
     if room.gpu is not None:
@@ -261,10 +261,15 @@ def device_reason(room: Room, model: Model) -> Reason:
             f"All {model.layers + 1} layers fit {room.gpu.name}: {size} of weights.",
             f"全部 {model.layers + 1} 层可放入 {room.gpu.name}：权重 {size}。",
         )
+    elif machine.gpus:
+        because = Text(
+            f"No GPU that this engine can use holds the model: {size} of weights in main memory.",
+            f"没有此引擎可用且放得下模型的显卡：{size} 权重放在内存。",
+        )
     else:
         because = Text(
-            f"No GPU that this build can use holds the model; {size} of weights in main memory.",
-            f"没有此构建可用且放得下模型的显卡；{size} 权重放在内存。",
+            f"There is no GPU: {size} of weights in main memory.",
+            f"本机没有显卡：{size} 权重放在内存。",
         )
     return Reason("device", room.device, because)
 
