@@ -13,6 +13,7 @@ from workhorse.bench.doubts import doubts
 from workhorse.bench.load import measure
 from workhorse.bench.scenario import Scenario
 from workhorse.bench.stats import summarise
+from workhorse.engines.openmp import ensure_openmp
 from workhorse.records import Conditions
 
 SETTINGS = (
@@ -26,13 +27,11 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture
 def real_engine(real_model: Path, tmp_path: Path) -> Iterator[str]:
-    from workhorse.engines.openmp import ensure_openmp
-
-    ensure_openmp()
     port = free_port()
     command = [sys.executable, "-m", "workhorse.engines.embedded", "--model", str(real_model)]
     command += ["--port", str(port), *SETTINGS.split()]
-    environment = os.environ | {"GOMP_SPINCOUNT": "1000"}
+    libgomp = {"LD_LIBRARY_PATH": str(ensure_openmp() or "")}
+    environment = os.environ | {"GOMP_SPINCOUNT": "1000"} | libgomp
     log = tmp_path / "engine.log"
     with (
         log.open("w") as out,

@@ -51,7 +51,9 @@ def test_the_environment_holds_what_the_plan_decided() -> None:
     added = environment(replace(planned, huge_pages=True, spin="bounded"))
     assert added["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
     assert int(added["GOMP_SPINCOUNT"]) > 0
-    assert environment(replace(planned, huge_pages=False, spin="default")) == {}
+    # LD_LIBRARY_PATH is there on a system without libgomp, whatever was planned.
+    bare = environment(replace(planned, huge_pages=False, spin="default"))
+    assert bare.keys() <= {"LD_LIBRARY_PATH"}
 
 
 def test_a_gpu_is_chosen_by_its_place_on_the_bus() -> None:
