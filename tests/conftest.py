@@ -3,7 +3,6 @@
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from workhorse.config import places
+from workhorse.config import HOST, places
 from workhorse.models.embedded import embedded_model
+from workhorse.run.process import free_port
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 START_S = 20.0
@@ -126,7 +126,7 @@ def fake_engine() -> Iterator[FakeEngine]:
 @contextmanager
 def running_fake(*options: str) -> Iterator[str]:
     """A fake engine that answers, on a free port of loopback; its base URL without `/v1`."""
-    port = free_port()
+    port = free_port(HOST)
     command = [sys.executable, "-m", "workhorse.engines.fake", "--port", str(port), *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as engine:
         try:
@@ -135,12 +135,6 @@ def running_fake(*options: str) -> Iterator[str]:
             yield url
         finally:
             engine.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def wait_until_healthy(url: str, engine: "subprocess.Popen[str]") -> None:

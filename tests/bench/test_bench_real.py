@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from conftest import free_port, wait_until_healthy
+from conftest import wait_until_healthy
 from workhorse.bench.doubts import doubts
 from workhorse.bench.load import measure
 from workhorse.bench.scenario import Scenario
 from workhorse.bench.stats import summarise
+from workhorse.config import HOST
 from workhorse.engines.openmp import ensure_openmp
 from workhorse.records import Conditions
+from workhorse.run.process import free_port
 
 SETTINGS = (
     "--alias real --ctx-size 2048 --parallel 2 --threads 2 --threads-batch 2 --batch-size 512 "
@@ -27,7 +29,7 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture
 def real_engine(real_model: Path, tmp_path: Path) -> Iterator[str]:
-    port = free_port()
+    port = free_port(HOST)
     command = [sys.executable, "-m", "workhorse.engines.embedded", "--model", str(real_model)]
     command += ["--port", str(port), *SETTINGS.split()]
     libgomp = {"LD_LIBRARY_PATH": str(ensure_openmp() or "")}

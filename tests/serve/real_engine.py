@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import re
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -67,7 +66,7 @@ class RealEngine:
 @asynccontextmanager
 async def real_engine(model: Path, log: Path) -> AsyncIterator[RealEngine]:
     """Starts it and ends it."""
-    ensure_openmp()
+    libgomp = str(ensure_openmp() or "")
     port = free_port("127.0.0.1")
     launch = Launch(
         argv=(
@@ -75,7 +74,7 @@ async def real_engine(model: Path, log: Path) -> AsyncIterator[RealEngine]:
             *SETTINGS.split(),
         ),
         # Other tests may keep the cores busy: bounded spinning, as the plan does it.
-        env={"GOMP_SPINCOUNT": "1000", "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")},
+        env={"GOMP_SPINCOUNT": "1000", "LD_LIBRARY_PATH": libgomp},
         cpus=(),
         memory_nodes=None,
         host="127.0.0.1",
