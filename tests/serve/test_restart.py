@@ -4,6 +4,7 @@ import asyncio
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import openai
@@ -131,15 +132,14 @@ class SupervisedEngine:
 
 async def ask(client: openai.AsyncOpenAI, stream: bool, tokens: int) -> str | None:
     """One chat; how it ended."""
-    question = [{"role": "user", "content": "Count."}]
+    asked: Any = {
+        "model": "horse",
+        "messages": [{"role": "user", "content": "Count."}],
+        "max_tokens": tokens,
+    }
     if not stream:
-        whole = await client.chat.completions.create(
-            model="horse", messages=question, max_tokens=tokens
-        )
-        return whole.choices[0].finish_reason
-    finish = None
-    async for part in await client.chat.completions.create(
-        model="horse", messages=question, max_tokens=tokens, stream=True
-    ):
+        return (await client.chat.completions.create(**asked)).choices[0].finish_reason
+    finish: str | None = None
+    async for part in await client.chat.completions.create(stream=True, **asked):
         finish = part.choices[0].finish_reason if part.choices else finish
     return finish

@@ -5,6 +5,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
 import pytest
@@ -13,7 +14,7 @@ from stand_ins import PATIENCE_S, Exchange, Json, StandInBackend, chunk, gateway
 from workhorse.errors import AppError
 from workhorse.text import same
 
-MODELS = {
+MODELS: dict[str, Any] = {
     "models": [{"name": "/a/b.gguf", "model": "/a/b.gguf", "type": "model"}],
     "object": "list",
     "data": [{"id": "/a/b.gguf", "object": "model", "owned_by": "llamacpp", "meta": {"n_ctx": 9}}],
