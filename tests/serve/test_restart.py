@@ -138,7 +138,8 @@ async def ask(client: openai.AsyncOpenAI, stream: bool, tokens: int) -> str | No
         "max_tokens": tokens,
     }
     if not stream:
-        return (await client.chat.completions.create(**asked)).choices[0].finish_reason
+        whole = await client.chat.completions.create(**asked)
+        return str(whole.choices[0].finish_reason)
     finish: str | None = None
     async for part in await client.chat.completions.create(stream=True, **asked):
         finish = part.choices[0].finish_reason if part.choices else finish
