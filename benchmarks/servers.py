@@ -122,6 +122,39 @@ def busy_cpus(count: int) -> Iterator[None]:
             loop.wait()
 
 
+@dataclass(frozen=True, slots=True)
+class Others:
+    """A moment, to tell later what everybody but us has done since."""
+
+    busy_s: float
+    ours_s: float
+    clock_s: float
+
+    @classmethod
+    def now(cls) -> "Others":
+        """This moment (proc(5), /proc/stat: columns 4 and 5 of a CPU are idle and iowait)."""
+        counts = [int(word) for word in Path("/proc/stat").read_text().split()[1:9]]
+        busy_s = (sum(counts) - counts[3] - counts[4]) / TICKS_PER_S
+        ours_s = sum(cpu_s(pid) for pid in tree(os.getpid()))
+        return cls(busy_s, ours_s, time.monotonic())
+
+    def cpus_since(self) -> float:
+        """CPUs' worth of work that other processes did since then."""
+        now = Others.now()
+        others_s = (now.busy_s - self.busy_s) - (now.ours_s - self.ours_s)
+        return max(0.0, others_s / (now.clock_s - self.clock_s))
+
+
+def wait_for_quiet(cpus: float, patience_s: float) -> None:
+    """Return once others take less than `cpus` for a second, or when patience ends."""
+    deadline_s = time.monotonic() + patience_s
+    while time.monotonic() < deadline_s:
+        before = Others.now()
+        time.sleep(1)
+        if before.cpus_since() < cpus:
+            return
+
+
 def tree(pid: int) -> list[int]:
     """The process and all its descendants."""
     found = [pid]

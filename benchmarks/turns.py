@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from time import monotonic
 
-from servers import Server
+from servers import Others, Server, wait_for_quiet
 from workhorse import __version__
 from workhorse.bench.compare import Comparison, compare
 from workhorse.bench.load import Progress, measure
@@ -27,6 +27,9 @@ from workhorse.records import Conditions, Machine, Measurement
 
 IDLE_CPUS_MAX = 0.02  # a server that waits and takes more slows the other one down
 
+OTHERS_CPUS_MAX = 0.1  # 5 % of two cores: as much as the differences that are looked for
+PATIENCE_S = 120.0
+
 Figure = Callable[[Measurement], float]
 
 
@@ -38,6 +41,7 @@ class Case:
     a: tuple[Measurement, ...]
     b: tuple[Measurement, ...]
     idle_cpus_max: float | None  # most CPU time per second that the waiting server took
+    others_cpus: tuple[float, ...]  # CPUs' worth of other work on the machine, pair by pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +77,46 @@ def take_turns(
     """Measure both `pairs` times with one repeat each; who is first alternates.
 
     `apart` says that one has nothing to do with the other, so that the waiting one must idle.
+    A pair during which other work ran is measured again, whatever it showed; after as many
+    again as `pairs`, disturbed ones are kept too, with a doubt.
     """
     taken: dict[str, list[Measurement]] = {a.url: [], b.url: []}
-    idle_cpus = 0.0
-    for number in range(pairs):
-        for loaded, waiting in ((a, b), (b, a)) if number % 2 == 0 else ((b, a), (a, b)):
-            before_s, began_s = waiting.cpu_s(), monotonic()
-            taken[loaded.url].append(measure_once(loaded, scenario))
-            idle_cpus = max(idle_cpus, (waiting.cpu_s() - before_s) / (monotonic() - began_s))
-        print(f"  {name}: pair {number + 1} of {pairs}", flush=True)
+    idle_cpus, spare = 0.0, pairs
+    others_cpus: list[float] = []
+    while len(others_cpus) < pairs:
+        wait_for_quiet(OTHERS_CPUS_MAX, PATIENCE_S)
+        others = Others.now()
+        first, second = (a, b) if len(others_cpus) % 2 == 0 else (b, a)
+        idle_cpus = max(idle_cpus, measure_into(taken, first, second, scenario))
+        idle_cpus = max(idle_cpus, measure_into(taken, second, first, scenario))
+        disturbed = others.cpus_since()
+        if disturbed > OTHERS_CPUS_MAX and spare > 0:
+            spare -= 1
+            for measured in taken.values():
+                measured.pop()
+            continue
+        others_cpus.append(round(disturbed, 3))
+        print(f"  {name}: pair {len(others_cpus)} of {pairs}", flush=True)
     if apart and idle_cpus > IDLE_CPUS_MAX:
         print(f"  DOUBT: the waiting server took {idle_cpus:.2f} CPUs")
-    return Case(name, tuple(taken[a.url]), tuple(taken[b.url]), idle_cpus if apart else None)
+    if max(others_cpus) > OTHERS_CPUS_MAX:
+        print(f"  DOUBT: other processes took up to {max(others_cpus):.2f} CPUs")
+    return Case(
+        name,
+        tuple(taken[a.url]),
+        tuple(taken[b.url]),
+        idle_cpus if apart else None,
+        tuple(others_cpus),
+    )
+
+
+def measure_into(
+    taken: dict[str, list[Measurement]], loaded: Server, waiting: Server, scenario: Scenario
+) -> float:
+    """Measure one server; returns the CPU time per second that the other took meanwhile."""
+    before_s, began_s = waiting.cpu_s(), monotonic()
+    taken[loaded.url].append(measure_once(loaded, scenario))
+    return (waiting.cpu_s() - before_s) / (monotonic() - began_s)
 
 
 def measure_once(server: Server, scenario: Scenario) -> Measurement:
