@@ -1,8 +1,9 @@
 """One JSON answer from the events of a stream. Pure.
 
-The result equals what the engine answers when it is not asked for a stream. Fields that are
-not known here are kept too: text is joined, lists are joined, anything else is replaced by
-what came last.
+The result equals what the engine answers when it is not asked for a stream, but for half a
+character that the token limit left at the end: the stream leaves it out, where the whole answer
+of a plain completion ends in U+FFFD. Fields that are not known here are kept too: text is joined,
+lists are joined, anything else is replaced by what came last.
 Source: llama.cpp `tools/server/server-task.cpp`, commit 0c1e570, read November 2026.
 """
 
