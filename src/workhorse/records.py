@@ -294,6 +294,7 @@ class Forecast:
     uncorrected_tokens_per_s: float | None  # by constants alone: what the next forecast learns on
     ceiling_tokens_per_s: Estimate | None  # bytes per token over the memory's bandwidth
     bytes_per_token: int
+    prefill_tokens_per_s: Estimate
 
 
 @dataclass(frozen=True, slots=True)

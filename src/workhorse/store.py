@@ -23,6 +23,7 @@ CREATE TABLE IF NOT EXISTS measurement (
     threads INTEGER NOT NULL,
     predicted_tokens_per_s REAL,        -- by constants alone; NULL: there was no forecast
     measured_tokens_per_s REAL NOT NULL,
+    prefill_tokens_per_s REAL,          -- measured
     document TEXT NOT NULL              -- the Measurement, JSON
 )
 """
@@ -61,8 +62,8 @@ class Store:
         with self._open() as connection, connection:
             connection.execute(
                 "INSERT INTO measurement (taken_at, model_name, quantisation, engine, pages, "
-                "threads, predicted_tokens_per_s, measured_tokens_per_s, document) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "threads, predicted_tokens_per_s, measured_tokens_per_s, prefill_tokens_per_s, "
+                "document) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     measurement.conditions.when,
                     experience.model_name,
@@ -72,6 +73,7 @@ class Store:
                     setup.threads,
                     experience.predicted_tokens_per_s,
                     experience.measured_tokens_per_s,
+                    experience.prefill_tokens_per_s,
                     to_line(measurement),
                 ),
             )
@@ -83,11 +85,12 @@ class Store:
         with self._open() as connection:
             rows = connection.execute(
                 "SELECT model_name, quantisation, engine, pages, threads, "
-                "predicted_tokens_per_s, measured_tokens_per_s FROM measurement "
+                "predicted_tokens_per_s, measured_tokens_per_s, prefill_tokens_per_s "
+                "FROM measurement "
                 "WHERE predicted_tokens_per_s IS NOT NULL ORDER BY id DESC LIMIT ?",
                 (LEARN_FROM_LATEST,),
             ).fetchall()
         return tuple(
-            Experience(name, quantisation, Setup(engine, pages, threads), predicted, measured)
-            for name, quantisation, engine, pages, threads, predicted, measured in rows
+            Experience(name, quantisation, Setup(engine, pages, threads), *figures)
+            for name, quantisation, engine, pages, threads, *figures in rows
         )

@@ -255,5 +255,13 @@ def conclude(
     if predicted is not None and summary.decode_tokens_per_s is not None:
         measured = summary.decode_tokens_per_s.median
         setup = setup_for(plan.engine, huge_pages=plan.huge_pages, threads=plan.threads)
-        experience = Experience(model.name, model.quantisation, setup, predicted, measured)
+        prefill = summary.prefill_tokens_per_s
+        experience = Experience(
+            model.name,
+            model.quantisation,
+            setup,
+            predicted,
+            measured,
+            None if prefill is None else prefill.median,
+        )
         Store(where.store).add(experience, measurement)

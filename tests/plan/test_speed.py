@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import builders
-from workhorse.knowledge.speeds import decode_constants
+from workhorse.knowledge.speeds import speed_constants
 from workhorse.plan.planner import Wish, make_plan
 from workhorse.plan.speed import (
     PROTOCOL_DEPTH_TOKENS,
@@ -122,4 +122,23 @@ def test_deeper_models_are_slower(layers: int) -> None:
 def test_a_card_takes_the_constants_of_its_generation(
     capability: tuple[int, int] | None, source: str
 ) -> None:
-    assert source in decode_constants("gpu", capability).source
+    assert source in speed_constants("gpu", capability).source
+
+
+def test_prefill_is_what_was_measured_of_this_model() -> None:
+    seen = Experience("tiny", "f16", SETUP, 100.0, 80.0, 640.0)
+    plan = make_plan(builders.machine(), builders.model(), builders.EMBEDDED, Wish(), (seen,))
+    assert plan.forecast.prefill_tokens_per_s.value == 640.0
+    assert plan.forecast.prefill_tokens_per_s.basis == "learned"
+    # Two batches a second: 640 tokens hold two of 256 and not two of 512.
+    assert plan.batch_tokens == plan.micro_batch_tokens == 256
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_s", "batch_tokens"),
+    [(1e6, 512), (1024.0, 512), (1023.0, 256), (300.0, 128), (64.0, 32), (2.0, 32)],
+)
+def test_a_batch_is_short_enough_to_stop(tokens_per_s: float, batch_tokens: int) -> None:
+    seen = Experience("tiny", "f16", SETUP, 100.0, 80.0, tokens_per_s)
+    plan = make_plan(builders.machine(), builders.model(), builders.EMBEDDED, Wish(), (seen,))
+    assert plan.batch_tokens == batch_tokens

@@ -160,6 +160,7 @@ def print_forecast(plan: Plan, language: Language) -> None:
     for label, estimate in (
         (Text("decode, predicted", "解码速度（预测）"), decode),
         (Text("ceiling of the memory", "内存带宽上限"), ceiling),
+        (Text("prefill, predicted", "预填充速度（预测）"), plan.forecast.prefill_tokens_per_s),
     ):
         out.print(f"[bold]{label.in_language(language)}[/] {show_estimate(estimate, language)}")
 

@@ -18,10 +18,11 @@ from workhorse.plan.checks import (
 from workhorse.plan.cpus import CpuChoice, choose_cpus
 from workhorse.plan.memory import Layout, budget, device_bytes
 from workhorse.plan.pages import PageChoice, choose_pages, choose_spin
-from workhorse.plan.speed import Experience, Reader, best_bandwidth, forecast, setup_for
+from workhorse.plan.speed import Experience, Reader, best_bandwidth, forecast, prefill, setup_for
 from workhorse.records import (
     BudgetLine,
     EngineBuild,
+    Estimate,
     Finding,
     Gpu,
     Machine,
@@ -40,9 +41,11 @@ CHAT_CONTEXT_TOKENS = 8192
 CHAT_SLOTS = 4
 SMALLEST_CONTEXT_TOKENS = 2048
 
-# 512 and not llama.cpp's 2048: progress events come between batches, so an abandoned prefill is
-# noticed four times sooner (0.8 s), and prefill is 5 to 13 % faster on CPUs (measured 2026-11).
-BATCH_TOKENS = 512
+# The engine looks for a client that has left between two batches of a prompt, and stops at the
+# end of the next but one (watched on llama-server 0.5.0, 2026-11-30). Two batches in a second
+# free the slot within it, and other streams never wait longer than half a second for a prompt.
+BATCH_SIZES_TOKENS = (512, 256, 128, 64, 32)
+TWO_BATCHES_S = 1.0
 
 # Of the memory left over, the share that may hold prompts of past conversations.
 PROMPT_CACHE_SHARE = 0.1
@@ -77,13 +80,16 @@ def make_plan(
     room = choose_room(machine, model, build, wish)
     cpu = choose_cpus(machine, beside_node=room.gpu.numa_node if room.gpu else None)
     pages = choose_pages(machine)
-    layout, lines, fit_findings, fit_rejected = fit(model, room, wish)
+    setup = setup_for(build, huge_pages=pages.huge_pages, threads=cpu.threads)
+    who_reads = reader(machine, room, cpu, pages)
+    batch_tokens = choose_batch(prefill(model, who_reads, setup, history))
+    layout, lines, fit_findings, fit_rejected = fit(model, room, wish, batch_tokens)
     spin, spin_reason = choose_spin(build, machine, all_on_gpu=room.gpu is not None)
     promise = forecast(
         model,
-        reader(machine, room, cpu, pages),
+        who_reads,
         kv_types=(layout.kv_type_k, layout.kv_type_v),
-        setup=setup_for(build, huge_pages=pages.huge_pages, threads=cpu.threads),
+        setup=setup,
         history=history,
     )
     return Plan(
@@ -95,7 +101,7 @@ def make_plan(
         kv_type_k=layout.kv_type_k,
         kv_type_v=layout.kv_type_v,
         flash_attention=layout.flash_attention,
-        batch_tokens=BATCH_TOKENS,
+        batch_tokens=batch_tokens,
         micro_batch_tokens=layout.micro_batch_tokens,
         threads=cpu.threads,
         cpus=cpu.cpus,
@@ -154,7 +160,7 @@ def choose_room(machine: Machine, model: Model, build: EngineBuild, wish: Wish) 
             gpu.memory_free_bytes if gpu.memory_free_bytes is not None else gpu.memory_total_bytes
         )
         room = Room(f"GPU {gpu.index}", gpu, int(min(free, gpu.memory_total_bytes * (1 - RESERVE))))
-        if not any(f.level == "blocker" for f in fit(model, room, wish)[2]):
+        if not any(f.level == "blocker" for f in fit(model, room, wish, BATCH_SIZES_TOKENS[0])[2]):
             return room
     return Room("RAM", None, ram_room(machine))
 
@@ -169,29 +175,29 @@ def ram_room(machine: Machine) -> int | None:
     return int(min(known) * (1 - RESERVE)) if known else None
 
 
-def layouts(model: Model, wish: Wish) -> Iterator[Layout]:
+def layouts(model: Model, wish: Wish, batch_tokens: int) -> Iterator[Layout]:
     """Settings to try, best first: what is given up, in the order users miss it least."""
     trained = model.context_trained_tokens or CHAT_CONTEXT_TOKENS
     context = wish.context_tokens or min(trained, CHAT_CONTEXT_TOKENS)
     slots = wish.slots or CHAT_SLOTS
     for kv_type in ("f16", "q8_0"):
-        yield Layout(context, slots, kv_type, kv_type)
+        yield Layout(context, slots, kv_type, kv_type, micro_batch_tokens=batch_tokens)
     if wish.slots is None:
         for fewer in (2, 1):
-            yield Layout(context, fewer, "q8_0", "q8_0")
+            yield Layout(context, fewer, "q8_0", "q8_0", micro_batch_tokens=batch_tokens)
         slots = 1
     while wish.context_tokens is None and context > SMALLEST_CONTEXT_TOKENS:
         context = max(context // 2, SMALLEST_CONTEXT_TOKENS)
-        yield Layout(context, slots, "q8_0", "q8_0")
+        yield Layout(context, slots, "q8_0", "q8_0", micro_batch_tokens=batch_tokens)
 
 
 def fit(
-    model: Model, room: Room, wish: Wish
+    model: Model, room: Room, wish: Wish, batch_tokens: int
 ) -> tuple[Layout, tuple[BudgetLine, ...], tuple[Finding, ...], tuple[Rejected, ...]]:
     """The first layout that fits the room, with its budget and what did not fit before it."""
     rejected: list[Rejected] = []
     needed = 0
-    for layout in layouts(model, wish):
+    for layout in layouts(model, wish, batch_tokens):
         if not quantised_kv_fits(model, layout):
             continue
         lines = budget(model, layout, device=room.device, gpu=room.gpu is not None)
@@ -220,6 +226,16 @@ def quantised_kv_fits(model: Model, layout: Layout) -> bool:
     return all(
         a.key_size % 32 == 0 and a.value_size % 32 == 0 for a in model.attention if a is not None
     )
+
+
+def choose_batch(prompt: Estimate) -> int:
+    """The largest batch of which two fit into `TWO_BATCHES_S` of prefill.
+
+    Not smaller than the least: below it a CPU reads the weights more often than it computes.
+    """
+    room_tokens = prompt.value * TWO_BATCHES_S / 2
+    fitting = (size for size in BATCH_SIZES_TOKENS if size <= room_tokens)
+    return next(fitting, BATCH_SIZES_TOKENS[-1])
 
 
 def reader(machine: Machine, room: Room, cpu: CpuChoice, pages: PageChoice) -> Reader:
@@ -303,10 +319,11 @@ def layout_reasons(layout: Layout, model: Model, wish: Wish) -> tuple[Reason, ..
         ),
         Reason(
             "batch",
-            str(BATCH_TOKENS),
+            str(layout.micro_batch_tokens),
             Text(
-                "An abandoned prefill is noticed within a batch.",
-                "客户端断开后，最多一个批次即可停止预填充。",
+                "Two batches take about a second or less: an abandoned prompt frees its slot in "
+                "that time, and other streams do not stall.",
+                "两个批次约在一秒内完成：客户端断开后能及时释放槽位，其他请求也不会卡顿。",
             ),
         ),
     )

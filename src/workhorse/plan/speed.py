@@ -6,7 +6,7 @@ from statistics import median
 from typing import Literal
 
 from workhorse.knowledge.quants import quant
-from workhorse.knowledge.speeds import DecodeConstants, decode_constants
+from workhorse.knowledge.speeds import SpeedConstants, speed_constants
 from workhorse.plan.memory import is_output_head, row_bytes
 from workhorse.records import Bandwidth, Basis, EngineBuild, Estimate, Forecast, Model, Tensor
 from workhorse.text import Text
@@ -43,6 +43,7 @@ class Experience:
     setup: Setup
     predicted_tokens_per_s: float
     measured_tokens_per_s: float
+    prefill_tokens_per_s: float | None = None  # measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def bytes_per_token(model: Model, type_k: str, type_v: str) -> int:
     return round(weights) + kv_read_bytes(model, PROTOCOL_DEPTH_TOKENS, type_k, type_v)
 
 
-def token_seconds(model: Model, n_bytes: int, reader: Reader, known: DecodeConstants) -> float:
+def token_seconds(model: Model, n_bytes: int, reader: Reader, known: SpeedConstants) -> float:
     """Seconds for one token by the two-term model: the slower of memory and arithmetic, and
     overhead by layer and vocabulary entry."""
     memory_s = 0.0
@@ -120,9 +121,10 @@ def forecast(
     """Decode speed of one stream with its interval, and the ceiling; `None` where the memory's
     bandwidth is not known."""
     n_bytes = bytes_per_token(model, *kv_types)
+    prompt = prefill(model, reader, setup, history)
     if not reader.bandwidth_bytes_per_s:
-        return Forecast(None, None, None, n_bytes)
-    known = decode_constants(reader.device, reader.capability)
+        return Forecast(None, None, None, n_bytes, prompt)
+    known = speed_constants(reader.device, reader.capability)
     plain = 1 / token_seconds(model, n_bytes, reader, known)
     ceiling = reader.bandwidth_bytes_per_s / n_bytes
     ceiling_estimate = Estimate(
@@ -143,7 +145,35 @@ def forecast(
     high = min(decode.high, ceiling)
     value = min(decode.value, high)
     capped = Estimate(value, min(decode.low, value), high, "tok/s", decode.basis, decode.source)
-    return Forecast(capped, plain, ceiling_estimate, n_bytes)
+    return Forecast(capped, plain, ceiling_estimate, n_bytes, prompt)
+
+
+def prefill(
+    model: Model, reader: Reader, setup: Setup, history: Sequence[Experience] = ()
+) -> Estimate:
+    """Prompt tokens a second: what was measured of this model here, else arithmetic alone."""
+    seen = [
+        e.prefill_tokens_per_s
+        for e in same_model(model, setup, history)
+        if e.prefill_tokens_per_s is not None
+    ]
+    if seen:
+        value, band = median(seen), SAME_MODEL_BAND
+        source = Text(f"{len(seen)} measured here", f"本机 {len(seen)} 次实测")
+        return Estimate(value, value * (1 - band), value * (1 + band), "tok/s", "learned", source)
+    known = speed_constants(reader.device, reader.capability)
+    value = known.prefill_flops_per_s * reader.cores / (2 * weights_read(model))
+    source = Text(f"arithmetic alone; {known.source}", f"仅按算力估算；{known.source}")
+    return Estimate(value, value * 0.5, value * 2, "tok/s", "estimated", source)
+
+
+def same_model(model: Model, setup: Setup, history: Sequence[Experience]) -> list[Experience]:
+    """What was measured of this very model under the same setup."""
+    return [
+        e
+        for e in history
+        if (e.model_name, e.quantisation, e.setup) == (model.name, model.quantisation, setup)
+    ]
 
 
 def learned(
@@ -154,7 +184,7 @@ def learned(
 ) -> Estimate | None:
     """The forecast corrected by what earlier forecasts missed here; `None` without history."""
     here = [e for e in history if e.setup == setup]
-    same = [e for e in here if (e.model_name, e.quantisation) == (model.name, model.quantisation)]
+    same = same_model(model, setup, history)
     used, band = (same, SAME_MODEL_BAND) if same else (here, OTHER_MODEL_BAND)
     if not used:
         return None
