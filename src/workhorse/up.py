@@ -104,8 +104,11 @@ class Teller(Protocol):
 
 def decide(ask: Ask, where: Places, fetching: Fetching) -> Decision:
     """Probe, fetch what is missing, read the model and plan. Starts nothing; blocks."""
-    ensure_openmp()
-    build = binary_build(ask.engine) if ask.engine else embedded_build()
+    if ask.engine is not None:
+        build = binary_build(ask.engine)
+    else:
+        ensure_openmp()
+        build = embedded_build()
     path = ask.model or embedded_model(where.data, fetching)
     model = read_gguf(path)
     if ask.machine_root is not None:
