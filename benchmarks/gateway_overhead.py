@@ -15,6 +15,7 @@ from statistics import median
 
 from servers import Server, free_port, running
 from turns import (
+    PATIENCE_S,
     Case,
     Outcome,
     counted,
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument("--output-tokens", type=int, default=100)
     parser.add_argument("--ttft-ms", type=float, default=50)
     parser.add_argument("--gap-ms", type=float, default=30)
+    parser.add_argument("--patience-s", type=float, default=PATIENCE_S)
     parser.add_argument("--out", type=Path, default=STORED)
     args = parser.parse_args()
     cases: list[Case] = []
@@ -52,12 +54,19 @@ def main() -> None:
             scenario = scenario_for(
                 streams=streams, prompt_tokens=args.prompt_tokens, output_tokens=args.output_tokens
             )
-            before_s = through.cpu_s()
             name = counted(streams)
-            case = take_turns(name, through, engine, scenario, args.pairs, apart=False)
+            case = take_turns(
+                name,
+                through,
+                engine,
+                scenario,
+                args.pairs,
+                patience_s=args.patience_s,
+                apart=False,
+            )
             cases.append(case)
             outcomes += compare_case(case)
-            notes |= added(case, through.cpu_s() - before_s)
+            notes |= added(case)
         print_outcomes("through the gateway", "direct", outcomes)
         for name, value in notes.items():
             print(f"{name}: {value:.3f}")
@@ -94,7 +103,7 @@ def compare_case(case: Case) -> list[Outcome]:
     ]
 
 
-def added(case: Case, gateway_cpu_s: float) -> dict[str, float]:
+def added(case: Case) -> dict[str, float]:
     """What the gateway adds, medians of the pairs' differences."""
     pairs = list(zip(case.a, case.b, strict=True))
     first_ms = [1000 * (first_token(a) - first_token(b)) for a, b in pairs]
@@ -105,7 +114,7 @@ def added(case: Case, gateway_cpu_s: float) -> dict[str, float]:
         f"{case.name}: added to each token, ms": median(token_ms),
         f"{case.name}: throughput lost, %": 100 * median(loss),
         # The warm-up requests are in it, too: a little more than the chunks took.
-        f"{case.name}: gateway CPU a chunk, us": 1e6 * gateway_cpu_s / chunks(case.a),
+        f"{case.name}: gateway CPU a chunk, us": 1e6 * sum(case.a_cpu_s) / chunks(case.a),
     }
 
 

@@ -15,7 +15,18 @@ from pathlib import Path
 from signal import SIGINT
 
 from servers import EMBEDDED_WITH_DEFAULTS, Server, busy_cpus, free_port, running
-from turns import Case, Outcome, counted, decode, outcome, print_outcomes, store, take_turns, total
+from turns import (
+    PATIENCE_S,
+    Case,
+    Outcome,
+    counted,
+    decode,
+    outcome,
+    print_outcomes,
+    store,
+    take_turns,
+    total,
+)
 from workhorse.bench.scenario import STANDARD, scenario_for
 
 STORED = Path(__file__).parent.parent / "docs" / "measured"
@@ -54,6 +65,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=8)
     parser.add_argument("--prompt-tokens", type=int, default=STANDARD.prompt_tokens)
     parser.add_argument("--output-tokens", type=int, default=STANDARD.output_tokens)
+    parser.add_argument("--patience-s", type=float, default=PATIENCE_S)
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 
@@ -101,7 +113,7 @@ def measure_case(
         streams=streams, prompt_tokens=args.prompt_tokens, output_tokens=args.output_tokens
     )
     with busy_cpus(hogs):
-        return take_turns(name, ours, theirs, scenario, args.pairs)
+        return take_turns(name, ours, theirs, scenario, args.pairs, patience_s=args.patience_s)
 
 
 def compare_case(case: Case, streams: int) -> list[Outcome]:

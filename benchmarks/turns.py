@@ -41,6 +41,8 @@ class Case:
     a: tuple[Measurement, ...]
     b: tuple[Measurement, ...]
     idle_cpus_max: float | None  # most CPU time per second that the waiting server took
+    a_cpu_s: tuple[float, ...]  # CPU seconds that a took while it was loaded, warm-up included
+    b_cpu_s: tuple[float, ...]
     others_cpus: tuple[float, ...]  # CPUs' worth of other work on the machine, pair by pair
 
 
@@ -72,51 +74,77 @@ class Result:
 
 
 def take_turns(
-    name: str, a: Server, b: Server, scenario: Scenario, pairs: int, *, apart: bool = True
+    name: str,
+    a: Server,
+    b: Server,
+    scenario: Scenario,
+    pairs: int,
+    *,
+    patience_s: float,
+    apart: bool = True,
 ) -> Case:
     """Measure both `pairs` times with one repeat each; who is first alternates.
 
     `apart` says that one has nothing to do with the other, so that the waiting one must idle.
-    A pair during which other work ran is measured again, whatever it showed; after as many
-    again as `pairs`, disturbed ones are kept too, with a doubt.
+    Each pair waits up to `patience_s` for a quiet machine. A pair during which other work ran is
+    measured again, whatever it showed; after as many again as `pairs`, disturbed ones are kept
+    too, with a doubt.
     """
-    taken: dict[str, list[Measurement]] = {a.url: [], b.url: []}
-    idle_cpus, spare = 0.0, pairs
+    side_a, side_b = Side(a), Side(b)
     others_cpus: list[float] = []
+    spare = pairs
     while len(others_cpus) < pairs:
-        wait_for_quiet(OTHERS_CPUS_MAX, PATIENCE_S)
+        wait_for_quiet(OTHERS_CPUS_MAX, patience_s)
         others = Others.now()
-        first, second = (a, b) if len(others_cpus) % 2 == 0 else (b, a)
-        idle_cpus = max(idle_cpus, measure_into(taken, first, second, scenario))
-        idle_cpus = max(idle_cpus, measure_into(taken, second, first, scenario))
+        a_first = len(others_cpus) % 2 == 0
+        first, second = (side_a, side_b) if a_first else (side_b, side_a)
+        first.measure(second, scenario)
+        second.measure(first, scenario)
         disturbed = others.cpus_since()
         if disturbed > OTHERS_CPUS_MAX and spare > 0:
             spare -= 1
-            for measured in taken.values():
-                measured.pop()
+            first.forget()
+            second.forget()
             continue
         others_cpus.append(round(disturbed, 3))
         print(f"  {name}: pair {len(others_cpus)} of {pairs}", flush=True)
-    if apart and idle_cpus > IDLE_CPUS_MAX:
+    idle_cpus = max(side_a.idle_cpus, side_b.idle_cpus) if apart else None
+    if idle_cpus is not None and idle_cpus > IDLE_CPUS_MAX:
         print(f"  DOUBT: the waiting server took {idle_cpus:.2f} CPUs")
     if max(others_cpus) > OTHERS_CPUS_MAX:
         print(f"  DOUBT: other processes took up to {max(others_cpus):.2f} CPUs")
     return Case(
         name,
-        tuple(taken[a.url]),
-        tuple(taken[b.url]),
-        idle_cpus if apart else None,
+        tuple(side_a.measured),
+        tuple(side_b.measured),
+        idle_cpus,
+        tuple(side_a.loaded_cpu_s),
+        tuple(side_b.loaded_cpu_s),
         tuple(others_cpus),
     )
 
 
-def measure_into(
-    taken: dict[str, list[Measurement]], loaded: Server, waiting: Server, scenario: Scenario
-) -> float:
-    """Measure one server; returns the CPU time per second that the other took meanwhile."""
-    before_s, began_s = waiting.cpu_s(), monotonic()
-    taken[loaded.url].append(measure_once(loaded, scenario))
-    return (waiting.cpu_s() - before_s) / (monotonic() - began_s)
+class Side:
+    """One of the two servers and what was measured of it."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.measured: list[Measurement] = []
+        self.loaded_cpu_s: list[float] = []
+        self.idle_cpus = 0.0  # most CPU time per second while it waited
+
+    def measure(self, waiting: "Side", scenario: Scenario) -> None:
+        """One round against this server while the other one waits."""
+        loaded_s, waiting_s, began_s = self.server.cpu_s(), waiting.server.cpu_s(), monotonic()
+        self.measured.append(measure_once(self.server, scenario))
+        self.loaded_cpu_s.append(round(self.server.cpu_s() - loaded_s, 3))
+        idle_cpus = (waiting.server.cpu_s() - waiting_s) / (monotonic() - began_s)
+        waiting.idle_cpus = max(waiting.idle_cpus, idle_cpus)
+
+    def forget(self) -> None:
+        """Drop the last round."""
+        self.measured.pop()
+        self.loaded_cpu_s.pop()
 
 
 def measure_once(server: Server, scenario: Scenario) -> Measurement:

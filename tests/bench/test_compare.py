@@ -25,10 +25,10 @@ def test_equal_speeds_make_no_difference() -> None:
     assert low < 1 < high
 
 
-def test_a_faster_series_is_found_faster_and_the_other_slower() -> None:
+def test_a_faster_series_is_found_higher_and_the_other_lower() -> None:
     fast, slow = noisy(48, 10, seed=1), noisy(40, 10, seed=2)
-    assert compare(fast, slow).outcome == "faster"
-    assert compare(slow, fast).outcome == "slower"
+    assert compare(fast, slow).outcome == "higher"
+    assert compare(slow, fast).outcome == "lower"
     assert compare(fast, slow).ratio == pytest.approx(1.2, rel=0.03)
 
 
@@ -45,7 +45,7 @@ def test_drift_that_moves_both_does_not_hide_a_difference() -> None:
     drift = [1 - 0.05 * i for i in range(10)]
     a = [44 * d for d in drift]
     b = [40 * d for d in drift]
-    assert compare(a, b).outcome == "faster"
+    assert compare(a, b).outcome == "higher"
 
 
 def test_too_few_pairs_say_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Two interleaved series: is one faster, and how sure is that. Pure."""
+"""Two interleaved series: is one higher, and how sure is that. Pure."""
 
 import random
 from collections.abc import Sequence
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-# With five pairs even "all five faster" happens by chance in 2 of 32 cases (sign test), so no
+# With five pairs even "all five higher" happens by chance in 2 of 32 cases (sign test), so no
 # method can be 95 % sure; with six it is 2 of 64.
 PAIRS_MIN = 6
 RESAMPLES = 4000
 CONFIDENCE = 0.95
 
-Outcome = Literal["faster", "slower", "no difference", "too few pairs"]
+Outcome = Literal["higher", "lower", "no difference", "too few pairs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class Comparison:
 
     @property
     def outcome(self) -> Outcome:
-        """What the interval allows to say of a, where more is faster."""
+        """What the interval allows to say of a."""
         if self.interval is None:
             return "too few pairs"
         low, high = self.interval
         if low > 1:
-            return "faster"
-        return "slower" if high < 1 else "no difference"
+            return "higher"
+        return "lower" if high < 1 else "no difference"
 
 
 def compare(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> Comparison:
@@ -46,7 +46,7 @@ def compare(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> Compari
     if len(a) != len(b) or not a:
         raise ValueError(f"two series of the same length are needed, not {len(a)} and {len(b)}")
     if min(*a, *b) <= 0:
-        raise ValueError("speeds must be positive")
+        raise ValueError("figures must be positive")
     ratio = median(a) / median(b)
     pairs = list(zip(a, b, strict=True))
     if len(pairs) < PAIRS_MIN:
