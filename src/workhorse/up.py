@@ -1,6 +1,7 @@
 """The main job on one screen: listen, probe, check, plan, fetch, launch, verify, serve, measure."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -129,9 +130,16 @@ async def up(ask: Ask, where: Places, tell: Teller) -> int:
     name = served_name(str(ask.model or packaged_models()[DEFAULT_MODEL].file_name))
     gateway = Gateway(build_app(engine, model_name=name, activity=activity))
     port = await gateway.start(ask.host, ask.port)
+    leaving = threading.Event()
+
+    def fetching(done_bytes: int, total_bytes: int | None) -> None:
+        if leaving.is_set():  # the thread has no other way to learn that nobody waits for it
+            raise asyncio.CancelledError
+        tell.fetching(done_bytes, total_bytes)
+
     try:
         tell.stage(Text("looking at this machine and planning", "检测本机并制定方案"))
-        decision = await asyncio.to_thread(decide, ask, where, tell.fetching)
+        decision = await asyncio.to_thread(decide, ask, where, fetching)
         tell.decided(decision)
         if decision.plan.verdict.blocked:
             return EXIT_NO
@@ -150,6 +158,7 @@ async def up(ask: Ask, where: Places, tell: Teller) -> int:
             await gateway.stop()
             await supervisor.stop()
     finally:
+        leaving.set()
         await gateway.stop()
     return EXIT_GOOD
 
@@ -217,23 +226,25 @@ async def verify_engine(plan: Plan, process: EngineProcess, *, golden: bool) -> 
 async def measure_when_quiet(
     decision: Decision, supervisor: Supervisor, activity: Activity, where: Places, tell: Teller
 ) -> None:
-    """Measure by the standard protocol once nobody asks; a client that comes ends the attempt."""
-    while True:
-        await activity.wait_idle(QUIET_BEFORE_MEASURING_S)
-        url = await supervisor.address(READY_TIMEOUT_S)
-        taking = asyncio.create_task(measure(url, STANDARD, on_progress=tell.measuring))
-        client = asyncio.create_task(activity.arrived())
-        try:
-            await asyncio.wait({taking, client}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            client.cancel()
-            taking.cancel()
-            await asyncio.wait({taking})
-        if not taking.cancelled():
-            break
-        tell.gave_way()
+    """Measure by the standard protocol once nobody asks; a client that comes ends the attempt.
+
+    What goes wrong here is told and ends the measuring, never the service.
+    """
     try:
-        conclude(decision, url, taking.result(), where, tell)
+        while True:
+            await activity.wait_idle(QUIET_BEFORE_MEASURING_S)
+            url = await supervisor.address(READY_TIMEOUT_S)
+            taking = asyncio.create_task(measure(url, STANDARD, on_progress=tell.measuring))
+            client = asyncio.create_task(activity.arrived())
+            try:
+                await asyncio.wait({taking, client}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                client.cancel()
+                taking.cancel()
+                await asyncio.wait({taking})
+            if not taking.cancelled():
+                return conclude(decision, url, taking.result(), where, tell)
+            tell.gave_way()
     except AppError as error:
         tell.not_measured(error)
 
@@ -253,9 +264,11 @@ def conclude(
         conditions=Conditions(now, decision.machine, plan, url, __version__),
     )
     summary = summarise(measurement)
+    if summary.decode_tokens_per_s is None:
+        raise every_run_failed(runs)
     tell.measured(plan, summary)
     predicted = plan.forecast.uncorrected_tokens_per_s
-    if predicted is not None and summary.decode_tokens_per_s is not None:
+    if predicted is not None:
         measured = summary.decode_tokens_per_s.median
         setup = setup_for(plan.engine, huge_pages=plan.huge_pages, threads=plan.threads)
         prefill = summary.prefill_tokens_per_s
@@ -268,3 +281,14 @@ def conclude(
             None if prefill is None else prefill.median,
         )
         Store(where.store).add(experience, measurement)
+
+
+def every_run_failed(runs: tuple[Run, ...]) -> AppError:
+    """No run of a measurement gave a figure."""
+    first = next((run.error for run in runs if run.error), "—")
+    return AppError(
+        Text(f"The measurement failed: {first}", f"测速失败：{first}"),
+        Text(
+            "Run `workhorse bench` once the engine is well.", "引擎恢复后请运行 `workhorse bench`。"
+        ),
+    )
