@@ -16,6 +16,8 @@ class SpeedConstants:
     prefill_flops_per_s: float
     overhead_per_layer_s: float
     overhead_per_vocabulary_entry_s: float
+    attention_per_s: float
+    overhead_per_token_s: float
     low: float
     high: float
     source: str

@@ -97,8 +97,8 @@ def bytes_per_token(model: Model, type_k: str, type_v: str) -> int:
 
 
 def token_seconds(model: Model, n_bytes: int, reader: Reader, known: SpeedConstants) -> float:
-    """Seconds for one token by the two-term model: the slower of memory and arithmetic, and
-    overhead by layer and vocabulary entry."""
+    """Seconds for one token at the protocol's depth: the slower of memory and arithmetic,
+    attention, and overheads by layer, vocabulary entry and token."""
     memory_s = 0.0
     if reader.bandwidth_bytes_per_s:
         memory_s = n_bytes / (reader.bandwidth_bytes_per_s * known.bandwidth_share)
@@ -106,8 +106,22 @@ def token_seconds(model: Model, n_bytes: int, reader: Reader, known: SpeedConsta
     overhead_s = (
         model.layers * known.overhead_per_layer_s
         + model.vocabulary * known.overhead_per_vocabulary_entry_s
+        + known.overhead_per_token_s
     )
-    return max(memory_s, arithmetic_s) + overhead_s
+    attention_s = attention_work(model, PROTOCOL_DEPTH_TOKENS) / (
+        known.attention_per_s * reader.cores
+    )
+    return max(memory_s, arithmetic_s) + attention_s + overhead_s
+
+
+def attention_work(model: Model, depth_tokens: int) -> int:
+    """Multiplications of all heads with the keys and values of `depth_tokens`."""
+    total = 0
+    for attention in model.attention:
+        if attention is not None:
+            depth = min(depth_tokens, attention.window_tokens or depth_tokens)
+            total += model.heads * depth * (attention.key_size + attention.value_size)
+    return total
 
 
 def forecast(
@@ -133,9 +147,9 @@ def forecast(
     decode = learned(plain, model, setup, history)
     if decode is None:
         source = Text(
-            f"two-term model on {show_bandwidth(reader.bandwidth_bytes_per_s)}; constants "
+            f"speed model on {show_bandwidth(reader.bandwidth_bytes_per_s)}; constants "
             f"{known.date}: {known.source}",
-            f"两项模型，带宽 {show_bandwidth(reader.bandwidth_bytes_per_s)}；"
+            f"速度模型，带宽 {show_bandwidth(reader.bandwidth_bytes_per_s)}；"
             f"常数（{known.date}）：{known.source}",
         )
         decode = Estimate(
@@ -192,8 +206,8 @@ def learned(
     value = plain * correction
     which = Text("this model", "本模型") if same else Text("other models", "其他模型")
     source = Text(
-        f"two-term model, corrected ×{correction:.2f} by {len(used)} measured here ({which.en})",
-        f"两项模型，按本机 {len(used)} 次实测（{which.zh}）修正 ×{correction:.2f}",
+        f"speed model, corrected ×{correction:.2f} by {len(used)} measured here ({which.en})",
+        f"速度模型，按本机 {len(used)} 次实测（{which.zh}）修正 ×{correction:.2f}",
     )
     return Estimate(value, value * (1 - band), value * (1 + band), "tok/s", "learned", source)
 
