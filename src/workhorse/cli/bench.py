@@ -16,18 +16,18 @@ from workhorse.bench.load import Progress, measure
 from workhorse.bench.scenario import STANDARD, Scenario, scenario_for
 from workhorse.bench.service import service_url
 from workhorse.bench.stats import Spread, Summary, summarise
-from workhorse.cli.progress import LateBar
+from workhorse.cli.arguments import positive
+from workhorse.cli.progress import MEASURING, LateBar
 from workhorse.cli.show import print_table, print_verdict
 from workhorse.codec import to_json
 from workhorse.errors import EXIT_FAILED, EXIT_GOOD, AppError
 from workhorse.machine.probe import probe
 from workhorse.records import Conditions, Measurement
 from workhorse.text import Language, Text
-from workhorse.units import UNKNOWN, show_duration, three_digits
+from workhorse.units import UNKNOWN, show_duration, show_range, three_digits
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 KEY_VARIABLE = "WORKHORSE_API_KEY"
-MEASURING = Text("measuring", "测量中")
 STREAMS_MAX = 256  # up to here the client itself was checked not to be what is measured
 
 
@@ -81,14 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
             f"保存服务 API 密钥的文件（也可设置环境变量 {KEY_VARIABLE}）",
         ),
     )
-
-
-def positive(word: str) -> int:
-    """A count of one or more."""
-    count = int(word)
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"{count} < 1")
-    return count
 
 
 def stream_counts(word: str) -> tuple[int, ...]:
@@ -258,5 +250,5 @@ def row(summary: Summary) -> tuple[str, ...]:
 
 
 def show_spread(values: Spread, show: Callable[[float], str]) -> str:
-    """A median with least and most: `43.1 (42.8–43.5)`, `52 ms (51 ms–57 ms)`."""
-    return f"{show(values.median)} ({show(values.low)}–{show(values.high)})"
+    """A median with least and most."""
+    return show_range(values.median, values.low, values.high, show)

@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from workhorse.cli.arguments import add_choices, add_model, ask_of
 from workhorse.cli.progress import FETCHING, LateBar
 from workhorse.cli.show import console, print_table, print_verdict
 from workhorse.cli.words import BASES, DEVICES, ITEMS, SETTINGS
@@ -18,15 +19,7 @@ from workhorse.units import UNKNOWN, show_bytes, show_range, three_digits
 
 def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     """The options of `plan`."""
-    parser.add_argument(
-        "model",
-        nargs="?",
-        type=Path,
-        metavar="MODEL.gguf",
-        help=Text(
-            "a GGUF file; left out: the embedded model", "GGUF 文件；省略则用内置模型"
-        ).in_language(language),
-    )
+    add_model(parser, language)
     add_choices(parser, language)
     parser.add_argument(
         "--machine",
@@ -38,47 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     )
 
 
-def add_choices(parser: argparse.ArgumentParser, language: Language) -> None:
-    """What `plan` and `up` both let the user decide."""
-    parser.add_argument(
-        "--engine",
-        type=Path,
-        metavar="PATH",
-        help=Text("a llama-server of your own", "使用自己的 llama-server").in_language(language),
-    )
-    parser.add_argument(
-        "--context",
-        type=positive,
-        metavar="TOKENS",
-        help=Text("context of one slot", "每个槽位的上下文长度").in_language(language),
-    )
-    parser.add_argument(
-        "--slots",
-        type=positive,
-        metavar="N",
-        help=Text("requests answered at the same time", "同时应答的请求数").in_language(language),
-    )
-
-
-def positive(word: str) -> int:
-    """A whole number of at least 1, as argparse wants it."""
-    number = int(word)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{word} is not at least 1")
-    return number
-
-
 def run(args: argparse.Namespace) -> int:
     """Print the plan; exit 3 when it says no."""
-    from workhorse.plan.planner import Wish
-    from workhorse.up import Ask, decide
+    from workhorse.up import decide
 
-    ask = Ask(
-        model=args.model,
-        engine=args.engine,
-        wish=Wish(context_tokens=args.context, slots=args.slots),
-        machine_root=args.machine,
-    )
+    ask = ask_of(args, machine_root=args.machine)
     with LateBar(FETCHING, args.lang) as fetching:
         decision = decide(ask, places(), fetching.step)
     plan = decision.plan

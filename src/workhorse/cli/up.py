@@ -4,11 +4,11 @@ import argparse
 import asyncio
 import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workhorse.bench.scenario import STANDARD
-from workhorse.cli.plan import add_choices, print_plan
+from workhorse.cli.arguments import add_choices, add_model, ask_of, port
+from workhorse.cli.plan import print_plan
 from workhorse.cli.progress import FETCHING, MEASURING, LateBar
 from workhorse.cli.show import console, print_error, print_table, print_verdict
 from workhorse.codec import to_json
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     """The options of `up`."""
     words = {
-        "model": Text("a GGUF file; left out: the embedded model", "GGUF 文件；省略则用内置模型"),
         "port": Text("port of the service on this machine", "本机服务端口"),
         "dry": Text("print the plan and the engine's command; start nothing", "只打印方案与命令"),
         "golden": Text(
@@ -46,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
         "measure": Text("do not measure after the start", "启动后不测速"),
     }
     said = {key: text.in_language(language) for key, text in words.items()}
-    parser.add_argument("model", nargs="?", type=Path, metavar="MODEL.gguf", help=said["model"])
+    add_model(parser, language)
     add_choices(parser, language)
     parser.add_argument("--port", type=port, default=PORT, metavar="N", help=said["port"])
     parser.add_argument("--dry-run", action="store_true", help=said["dry"])
@@ -54,27 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     parser.add_argument("--no-measure", action="store_true", help=said["measure"])
 
 
-def port(word: str) -> int:
-    """A TCP port; 0 takes a free one."""
-    number = int(word)
-    if not 0 <= number <= 65535:
-        raise argparse.ArgumentTypeError(f"{word} is not a port (0 to 65535)")
-    return number
-
-
 def run(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C; with `--dry-run` only say what would be done."""
-    from workhorse.plan.planner import Wish
-    from workhorse.up import Ask
-
-    ask = Ask(
-        model=args.model,
-        engine=args.engine,
-        wish=Wish(context_tokens=args.context, slots=args.slots),
-        port=args.port,
-        skip_golden=args.skip_golden,
-        measure=not args.no_measure,
-    )
+    ask = ask_of(args, port=args.port, skip_golden=args.skip_golden, measure=not args.no_measure)
     if args.dry_run:
         return dry_run(ask, args)
     return asyncio.run(serve(ask, Speaker(args.lang, as_json=args.json)))

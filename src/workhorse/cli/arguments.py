@@ -1,0 +1,65 @@
+"""Arguments that several commands share."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workhorse.text import Language, Text
+
+if TYPE_CHECKING:
+    from workhorse.up import Ask
+
+
+def add_model(parser: argparse.ArgumentParser, language: Language) -> None:
+    """The model's file, first on the line."""
+    words = Text("a GGUF file; left out: the embedded model", "GGUF 文件；省略则用内置模型")
+    parser.add_argument(
+        "model", nargs="?", type=Path, metavar="MODEL.gguf", help=words.in_language(language)
+    )
+
+
+def add_choices(parser: argparse.ArgumentParser, language: Language) -> None:
+    """What `plan` and `up` both let the user decide."""
+    parser.add_argument(
+        "--engine",
+        type=Path,
+        metavar="PATH",
+        help=Text("a llama-server of your own", "使用自己的 llama-server").in_language(language),
+    )
+    parser.add_argument(
+        "--context",
+        type=positive,
+        metavar="TOKENS",
+        help=Text("context of one slot", "每个槽位的上下文长度").in_language(language),
+    )
+    parser.add_argument(
+        "--slots",
+        type=positive,
+        metavar="N",
+        help=Text("requests answered at the same time", "同时应答的请求数").in_language(language),
+    )
+
+
+def ask_of(args: argparse.Namespace, **more: Any) -> "Ask":
+    """What the user asked for with the shared arguments; `more` sets the rest of an Ask."""
+    from workhorse.plan.planner import Wish
+    from workhorse.up import Ask
+
+    wish = Wish(context_tokens=args.context, slots=args.slots)
+    return Ask(model=args.model, engine=args.engine, wish=wish, **more)
+
+
+def positive(word: str) -> int:
+    """A whole number of at least 1, as argparse wants it."""
+    number = int(word)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{word} is not at least 1")
+    return number
+
+
+def port(word: str) -> int:
+    """A TCP port; 0 takes a free one."""
+    number = int(word)
+    if not 0 <= number <= 65535:
+        raise argparse.ArgumentTypeError(f"{word} is not a port (0 to 65535)")
+    return number
