@@ -90,12 +90,12 @@ def test_only_failures_are_a_failure(
     ("words", "said"),
     [
         (["not-an-address"], "is not an HTTP address"),
-        (["--streams", "0"], "0 < 1"),
+        (["--streams", "0"], "0 is not at least 1"),
         (["--streams", "1,x"], "--streams"),
         (["--streams", "512"], "512 > 256"),
-        (["--repeats", "-1"], "-1 < 1"),
+        (["--repeats", "-1"], "-1 is not at least 1"),
         (["--prompt-tokens", "many"], "--prompt-tokens"),
-        (["--output-tokens", "0"], "0 < 1"),
+        (["--output-tokens", "0"], "0 is not at least 1"),
         (["http://127.0.0.1:1", "http://127.0.0.1:2"], "unrecognized"),
     ],
 )
