@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from workhorse.errors import AppError
+from workhorse.text import Text
+
 HOST = "127.0.0.1"
 PORT = 8080
 
@@ -28,12 +31,18 @@ class Places:
     @property
     def store(self) -> Path:
         """Forecasts and measurements."""
-        return self.data / "workhorse.sqlite"
+        return self.data / "measurements-1.sqlite"  # the number: of the table's form
 
 
 def places(environ: Mapping[str, str] = os.environ) -> Places:
     """`WORKHORSE_HOME`, else `workhorse` under the user's data folder (XDG)."""
     if home := environ.get("WORKHORSE_HOME"):
-        return Places(Path(home).expanduser())
-    base = environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+        return Places(Path(home))
+    try:
+        base = environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    except RuntimeError as error:
+        raise AppError(
+            Text(f"There is no home folder: {error}.", f"没有主目录：{error}。"),
+            Text("Set WORKHORSE_HOME to a folder.", "请把 WORKHORSE_HOME 设为一个目录。"),
+        ) from error
     return Places(Path(base) / "workhorse")

@@ -263,7 +263,7 @@ class BudgetLine:
     """One item of a device's memory budget."""
 
     device: str  # RAM, GPU 0 …
-    item: Literal["weights", "kv", "compute", "output", "runtime"]
+    item: Literal["weights", "kv", "compute", "output", "runtime", "prompt cache"]
     n_bytes: int
     basis: Basis
     source: Text
@@ -317,6 +317,7 @@ class Plan:
     gpu_layers: int
     layers: int  # what `offloaded n/m` counts: the model's layers and the output
     gpu_index: int | None  # None: main memory
+    device: str  # the card's name, or RAM
     prompt_cache_bytes: int  # main memory for prompts of past conversations
     embeddings: bool
     load_mode: Literal["none", "mmap", "mlock"]

@@ -4,31 +4,39 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import aiohttp
 
 from workhorse import __version__
+from workhorse.bench.doubts import doubts
 from workhorse.bench.load import Progress, measure
-from workhorse.bench.scenario import STANDARD
+from workhorse.bench.scenario import STANDARD, Scenario, scenario_for
 from workhorse.bench.stats import Summary, summarise
 from workhorse.config import HOST, PORT, Places
 from workhorse.engines.find import binary_build, embedded_build
 from workhorse.engines.llamacpp import launch
 from workhorse.engines.llamacpp_log import explain, read_report
 from workhorse.engines.openmp import ensure_openmp
-from workhorse.engines.verify import golden_request, judge_answer, judge_log
+from workhorse.engines.verify import (
+    GOLDEN_PROMPT,
+    golden_request,
+    judge_answer,
+    judge_embedding,
+    judge_log,
+)
 from workhorse.errors import EXIT_GOOD, EXIT_NO, AppError
 from workhorse.knowledge.packaged_models import packaged_models
 from workhorse.machine.probe import probe
 from workhorse.models.embedded import DEFAULT_MODEL, embedded_model
 from workhorse.models.gguf import read_gguf
+from workhorse.plan.checks import check_cpu
 from workhorse.plan.planner import Wish, make_plan, served_name
 from workhorse.plan.speed import Experience, setup_for
-from workhorse.records import Conditions, Machine, Measurement, Model, Plan, Run, Verdict
+from workhorse.records import Conditions, EngineBuild, Machine, Model, Plan, Run, Verdict
 from workhorse.run.process import EngineProcess
 from workhorse.run.supervisor import EngineUnavailable, Status, Supervisor
 from workhorse.serve.activity import Activity
@@ -81,7 +89,7 @@ class Teller(Protocol):
     def decided(self, decision: Decision) -> None:
         """The plan stands."""
 
-    def verified(self, verdict: Verdict) -> None:
+    def verified(self, verdict: Verdict, *, golden: bool) -> None:
         """The engine runs as planned, or not."""
 
     def ready(self, plan: Plan, url: str, took_s: float) -> None:
@@ -96,7 +104,7 @@ class Teller(Protocol):
     def gave_way(self) -> None:
         """A client came: the measurement stopped for it."""
 
-    def measured(self, plan: Plan, summary: Summary) -> None:
+    def measured(self, plan: Plan, scenario: Scenario, summary: Summary, doubtful: Verdict) -> None:
         """What was predicted, measured, and the ceiling."""
 
     def not_measured(self, error: AppError) -> None:
@@ -105,19 +113,30 @@ class Teller(Protocol):
 
 def decide(ask: Ask, where: Places, fetching: Fetching) -> Decision:
     """Probe, fetch what is missing, read the model and plan. Starts nothing; blocks."""
-    if ask.engine is not None:
-        build = binary_build(ask.engine)
-    else:
+    asked = read_gguf(ask.model) if ask.model else None  # a typing error shows before any fetch
+    build = binary_build(ask.engine) if ask.engine else embedded_build()
+    here = ask.machine_root is None
+    disk_path = ask.model.parent if ask.model else where.models
+    machine = probe(disk_path=disk_path) if ask.machine_root is None else probe(ask.machine_root)
+    if here and ask.engine is None:
+        refuse_unfit_cpu(machine, build)
         ensure_openmp()
-        build = embedded_build()
-    path = ask.model or embedded_model(where.data, fetching)
-    model = read_gguf(path)
-    if ask.machine_root is not None:
-        machine = probe(ask.machine_root)
-    else:
-        machine = probe(disk_path=path.parent)
-    plan = make_plan(machine, model, build, ask.wish, Store(where.store).experiences())
+        build = embedded_build()  # again: it says where the library is
+    model = asked or read_gguf(embedded_model(where.data, fetching))
+    history: tuple[Experience, ...] = ()
+    if here:
+        try:
+            history = Store(where.store).experiences()
+        except AppError as error:  # a forecast without it is worth more than no service
+            machine = replace(machine, doubts=(*machine.doubts, error.what))
+    plan = make_plan(machine, model, build, ask.wish, history)
     return Decision(machine, model, plan)
+
+
+def refuse_unfit_cpu(machine: Machine, build: EngineBuild) -> None:
+    """Raise what speaks against this CPU before anything is downloaded for it."""
+    for finding in check_cpu(machine, build):
+        raise AppError(finding.seen, finding.remedy, exit_code=EXIT_NO)
 
 
 async def up(ask: Ask, where: Places, tell: Teller) -> int:
@@ -144,7 +163,7 @@ async def up(ask: Ask, where: Places, tell: Teller) -> int:
         if decision.plan.verdict.blocked:
             return EXIT_NO
         tell.stage(Text("starting the engine", "启动引擎"))
-        supervisor = supervise(ask, decision.plan, where, tell)
+        supervisor = supervise(ask, decision.plan, where.logs / f"engine-{port}.log", tell)
         engine.supervisor = supervisor
         try:
             await supervisor.start()
@@ -190,19 +209,19 @@ class EngineToCome:
         return await self.supervisor.address(wait_s)
 
 
-def supervise(ask: Ask, plan: Plan, where: Places, tell: Teller) -> Supervisor:
+def supervise(ask: Ask, plan: Plan, log_path: Path, tell: Teller) -> Supervisor:
     """The engine's owner, which verifies it at each start before anybody is served."""
 
     async def verify(process: EngineProcess) -> None:
         verdict = await verify_engine(plan, process, golden=not ask.skip_golden)
-        tell.verified(verdict)
+        tell.verified(verdict, golden=not ask.skip_golden)
         if verdict.blocked:
             worst = next(f for f in verdict.findings if f.level == "blocker")
             raise AppError(worst.seen, worst.remedy, speaker="engine", exit_code=EXIT_NO)
 
     return Supervisor(
         lambda port: launch(plan, port),
-        where.logs / "engine.log",
+        log_path,
         ready_timeout_s=READY_TIMEOUT_S,
         explain=explain,
         after_ready=verify,
@@ -210,17 +229,41 @@ def supervise(ask: Ask, plan: Plan, where: Places, tell: Teller) -> Supervisor:
 
 
 async def verify_engine(plan: Plan, process: EngineProcess, *, golden: bool) -> Verdict:
-    """The engine's log against the plan, and its answer to the golden prompt."""
+    """The engine's log against the plan, and its answer to the golden prompt.
+
+    An embedding model is asked for one embedding instead.
+    """
     findings = judge_log(plan, read_report(process.log_tail(LOG_LINES)))
-    if golden and not plan.embeddings:
-        timeout = aiohttp.ClientTimeout(total=GOLDEN_TIMEOUT_S)
+    if plan.embeddings:
+        answer = await ask_engine(process, "/v1/embeddings", {"input": GOLDEN_PROMPT})
+        return Verdict((*findings, *judge_embedding(answer)))
+    if golden:
+        answer = await ask_engine(process, "/completion", golden_request())
+        return Verdict((*findings, *judge_answer(answer)))
+    return Verdict(findings)
+
+
+async def ask_engine(process: EngineProcess, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The engine's JSON answer; an `AppError` for anything that is none."""
+    try:
         async with (
-            aiohttp.ClientSession(timeout=timeout) as client,
-            client.post(f"{process.base_url}/completion", json=golden_request()) as answer,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=GOLDEN_TIMEOUT_S)) as client,
+            client.post(f"{process.base_url}{path}", json=body) as answer,
         ):
             document = await answer.json(content_type=None)
-        findings = (*findings, *judge_answer(document))
-    return Verdict(findings)
+            if answer.status == 200 and isinstance(document, dict):
+                return document
+            said = f"HTTP {answer.status}: {str(document)[:200]}"
+    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        said = f"{type(error).__name__} {error}"
+    raise AppError(
+        Text(
+            f"The engine did not answer the first prompt: {said}.",
+            f"引擎没有正确回答第一个提示词：{said}。",
+        ),
+        Text(f"Read its log: {process.log_path}", f"请查看引擎日志：{process.log_path}"),
+        speaker="engine",
+    )
 
 
 async def measure_when_quiet(
@@ -230,11 +273,14 @@ async def measure_when_quiet(
 
     What goes wrong here is told and ends the measuring, never the service.
     """
+    scenario = scenario_within(decision.plan)
+    if scenario is None:
+        return None
     try:
         while True:
             await activity.wait_idle(QUIET_BEFORE_MEASURING_S)
             url = await supervisor.address(READY_TIMEOUT_S)
-            taking = asyncio.create_task(measure(url, STANDARD, on_progress=tell.measuring))
+            taking = asyncio.create_task(measure(url, scenario, on_progress=tell.measuring))
             client = asyncio.create_task(activity.arrived())
             try:
                 await asyncio.wait({taking, client}, return_when=asyncio.FIRST_COMPLETED)
@@ -243,34 +289,46 @@ async def measure_when_quiet(
                 taking.cancel()
                 await asyncio.wait({taking})
             if not taking.cancelled():
-                return conclude(decision, url, taking.result(), where, tell)
+                return conclude(decision, scenario, url, taking.result(), where, tell)
             tell.gave_way()
     except AppError as error:
         tell.not_measured(error)
 
 
+def scenario_within(plan: Plan) -> Scenario | None:
+    """The standard protocol, shortened where a slot is shorter; None for embedding models."""
+    if plan.embeddings:
+        return None
+    if plan.context_tokens >= STANDARD.prompt_tokens + STANDARD.output_tokens:
+        return STANDARD
+    quarter = max(1, plan.context_tokens // 4)
+    return scenario_for(prompt_tokens=2 * quarter, output_tokens=quarter)
+
+
 def conclude(
-    decision: Decision, url: str, runs: tuple[Run, ...], where: Places, tell: Teller
+    decision: Decision,
+    scenario: Scenario,
+    url: str,
+    runs: tuple[Run, ...],
+    where: Places,
+    tell: Teller,
 ) -> None:
-    """Tell what was measured against what was predicted, and keep both."""
+    """Tell what was measured against what was predicted, with its doubts, and keep both."""
     plan, model = decision.plan, decision.model
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    measurement = Measurement(
-        scenario=STANDARD.name,
-        prompt_tokens=STANDARD.prompt_tokens,
-        output_tokens=STANDARD.output_tokens,
-        streams=STANDARD.streams,
-        runs=runs,
-        conditions=Conditions(now, decision.machine, plan, url, __version__),
-    )
+    conditions = Conditions(now, decision.machine, plan, url, __version__)
+    measurement = scenario.measurement(runs, conditions)
     summary = summarise(measurement)
     if summary.decode_tokens_per_s is None:
         raise every_run_failed(runs)
-    tell.measured(plan, summary)
+    tell.measured(plan, scenario, summary, doubts(measurement))
     predicted = plan.forecast.uncorrected_tokens_per_s
-    if predicted is not None:
+    # Another protocol reads at another depth: it says nothing of the forecast.
+    if predicted is not None and scenario == STANDARD:
         measured = summary.decode_tokens_per_s.median
-        setup = setup_for(plan.engine, huge_pages=plan.huge_pages, threads=plan.threads)
+        setup = setup_for(
+            plan.engine, plan.device, huge_pages=plan.huge_pages, threads=plan.threads
+        )
         prefill = summary.prefill_tokens_per_s
         experience = Experience(
             model.name,

@@ -131,6 +131,17 @@ def test_an_unknown_error_is_quoted() -> None:
     assert explain(["0.00.001.000 I srv init: hello"]) is None
 
 
+def test_a_clients_mistake_is_not_why_a_serving_engine_died() -> None:
+    log = [
+        "0.00.377.792 I srv init: listening on http://127.0.0.1:8099",
+        "0.01.000.000 E srv send_error: request (9000 tokens) exceeds the available context size",
+    ]
+    assert explain(log) is None
+    died = explain([*log, "ggml_aligned_malloc: insufficient memory (attempted to allocate 41 MB)"])
+    assert died is not None
+    assert "Main memory" in died.what.en
+
+
 def test_patterns_compile_and_rows_are_complete() -> None:
     for cause in engine_causes():
         re.compile(cause.pattern)

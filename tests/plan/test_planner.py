@@ -63,6 +63,25 @@ def test_unreadable_topology_still_gives_threads() -> None:
     assert choose_cpus(blind).threads == 3
 
 
+def test_a_model_larger_than_a_node_takes_all_nodes() -> None:
+    shape = builders.model(embedding=4096, feed_forward=16384, vocabulary=100_000)
+    size = shape.weight_bytes
+    host = builders.machine(nodes=2, cores=4, ram_bytes=2 * size)
+    plan = make_plan(host, shape, builders.EMBEDDED, Wish())
+    assert not plan.verdict.blocked
+    assert (plan.memory_nodes, plan.threads) == ((0, 1), 8)
+    assert "larger than the free memory of one node" in reason(plan, "threads")
+    roomy = builders.machine(nodes=2, cores=4, ram_bytes=8 * size)
+    assert make_plan(roomy, shape, builders.EMBEDDED, Wish()).memory_nodes == (0,)
+
+
+def test_a_pooled_model_takes_its_input_in_one_batch() -> None:
+    pooled = replace(builders.model(), pooling=True, context_trained_tokens=512)
+    plan = make_plan(builders.machine(), pooled, builders.EMBEDDED, Wish())
+    assert plan.batch_tokens == plan.micro_batch_tokens == plan.context_tokens == 512
+    assert plan.embeddings
+
+
 # ------------------------------------------------------------------ pages and spinning
 
 
@@ -261,7 +280,7 @@ def test_no_machine_breaks_the_planner(
         nodes=nodes, cores=cores, threads_a_core=threads, ram_bytes=ram_bytes, quota_cpus=quota
     )
     plan = plan_for(host)
-    assert 1 <= plan.threads <= cores
+    assert 1 <= plan.threads <= cores * nodes
     assert set(plan.cpus) <= set(host.limits.cpus)
     used = sum(line.n_bytes for line in plan.budget)
     assert plan.verdict.blocked or used <= ram_bytes * 0.8

@@ -1,5 +1,7 @@
 """The forecast: bytes a token reads, the ceiling, and learning from what was measured."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,14 +12,14 @@ from workhorse.plan.planner import Wish, make_plan
 from workhorse.plan.speed import (
     PROTOCOL_DEPTH_TOKENS,
     Experience,
-    Setup,
     bytes_per_token,
     kv_read_bytes,
+    setup_for,
     weights_read,
 )
 from workhorse.records import Estimate
 
-SETUP = Setup("llama.cpp test 1", "huge", 4)
+SETUP = setup_for(builders.EMBEDDED, "RAM", huge_pages=True, threads=4)
 
 
 def decode(history: tuple[Experience, ...] = ()) -> Estimate:
@@ -84,7 +86,7 @@ def test_other_models_correct_it_with_a_wider_band() -> None:
 
 
 def test_other_settings_teach_nothing() -> None:
-    elsewhere = Experience("tiny", "f16", Setup("llama.cpp test 1", "small", 4), 100.0, 50.0)
+    elsewhere = Experience("tiny", "f16", replace(SETUP, pages="small"), 100.0, 50.0)
     assert decode((elsewhere,)) == decode()
 
 
@@ -142,3 +144,8 @@ def test_a_batch_is_short_enough_to_stop(tokens_per_s: float, batch_tokens: int)
     seen = Experience("tiny", "f16", SETUP, 100.0, 80.0, tokens_per_s)
     plan = make_plan(builders.machine(), builders.model(), builders.EMBEDDED, Wish(), (seen,))
     assert plan.batch_tokens == batch_tokens
+
+
+def test_what_was_measured_on_a_card_teaches_nothing_of_the_cpu() -> None:
+    card = setup_for(builders.EMBEDDED, "Tesla V100-PCIE-16GB", huge_pages=True, threads=4)
+    assert decode((Experience("tiny", "f16", card, 100.0, 900.0, 9000.0),)) == decode()

@@ -48,7 +48,7 @@ async def send_request(url: str, body: object) -> asyncio.StreamWriter:
     host, port = url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port), limit=1)
     data = json.dumps(body).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
     writer.write(head.encode() + data)
     await writer.drain()
     return writer
@@ -76,7 +76,7 @@ async def test_also_where_there_is_no_stream(path: str) -> None:
     async with scripted(queued) as (engine, url), gateway(StandInBackend(url)) as front:
         host, port = front.removeprefix("http://").split(":")
         _, writer = await asyncio.open_connection(host, int(port))
-        writer.write(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+        writer.write(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{{}}".encode())
         exchange = await engine.first()
         writer.close()
         await exchange.client_leaves()
@@ -102,7 +102,7 @@ async def test_a_client_that_leaves_in_the_middle_of_its_request() -> None:
         host, port = front.removeprefix("http://").split(":")
         _, writer = await asyncio.open_connection(host, int(port))
         writer.write(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
         )
         await asyncio.wait_for(activity.arrived(), PATIENCE_S)
         writer.close()
@@ -139,7 +139,7 @@ async def test_stopping_cuts_what_does_not_end(monkeypatch: pytest.MonkeyPatch) 
 async def get(url: str, path: str) -> str:
     host, port = url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
     answer = await reader.read()
     writer.close()
     return answer.decode()

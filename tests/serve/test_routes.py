@@ -189,9 +189,9 @@ async def say(url: str, words: bytes) -> bytes:
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
         b"HELLO\r\n\r\n",
         b"GET /healthz HTTP/1.1\r\n\r\n",  # no host
-        b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: many\r\n\r\n",
-        b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
-        b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: many\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
+        b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],
 )
 async def test_broken_http_is_refused_without_noise(
@@ -211,9 +211,9 @@ async def test_a_compressed_body_that_is_none(http: aiohttp.ClientSession) -> No
 
 
 async def test_pipelined_requests_are_answered_in_order(url: str) -> None:
-    one = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
-    two = b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
-    last = b"GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    one = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    two = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
+    last = b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     answer = await say(url, one + two + last)
     assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200", b"200", b"404"]
     assert answer.index(b'"state"') < answer.index(b'"path"')
@@ -235,3 +235,24 @@ async def test_the_engines_owner_may_speak_for_the_engine(
         "Out of memory. Take a smaller model.",
     )
     assert json.loads(json.dumps(error)) == error
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:8080"}, 200),
+        ({"Host": "[::1]:8080"}, 200),
+        ({"Host": "evil.example"}, 403),
+        ({"Origin": "http://127.0.0.1:8080"}, 200),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+    ],
+)
+async def test_another_sites_page_is_refused(
+    http: aiohttp.ClientSession, headers: dict[str, str], status: int
+) -> None:
+    async with http.get("/v1/models", headers=headers) as answer:
+        assert answer.status == status
+        if status == 403:
+            assert "only its own programs" in (await error_of(answer))["message"]

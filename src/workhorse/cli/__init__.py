@@ -3,6 +3,7 @@
 import argparse
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from types import ModuleType
 
 from workhorse import __version__
@@ -62,6 +63,9 @@ def add_common(parser: argparse.ArgumentParser, language: Language) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code (see `errors`)."""
     arguments = sys.argv[1:] if argv is None else argv
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal that lacks a character shows `?`
+            stream.reconfigure(errors="replace")
     language = choose_language(arguments)
     verb = next((word for word in arguments if word in VERBS), "")
     args = build_parser(language, only=verb).parse_args(arguments)

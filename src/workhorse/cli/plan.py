@@ -124,11 +124,13 @@ def print_forecast(plan: Plan, language: Language) -> None:
 
 def show_estimate(estimate: Estimate | None, language: Language) -> str:
     """A figure with its interval, basis and source; `—` when unknown."""
+    from rich.markup import escape
+
     if estimate is None:
         return UNKNOWN
     shown = three_digits(estimate.value)
     if estimate.low != estimate.high:
         shown = show_range(estimate.value, estimate.low, estimate.high, three_digits)
     basis = BASES[estimate.basis].in_language(language)
-    source = estimate.source.in_language(language)
+    source = escape(estimate.source.in_language(language))
     return f"{shown} {estimate.unit} [dim]{basis}: {source}[/]"

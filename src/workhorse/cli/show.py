@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def choose_language(arguments: Sequence[str]) -> Language:
     """The reader's language: `--lang`, then `WORKHORSE_LANG`, then the locale."""
-    words = list(arguments)
+    words = [part for word in arguments for part in word.split("=", 1)]
     if "--lang" in words[:-1]:
         asked = words[words.index("--lang") + 1]
     else:
@@ -28,8 +28,14 @@ def console(*, stderr: bool = False) -> "Console":
     """A rich console; as wide as the terminal, 100 columns when there is none."""
     from rich.console import Console  # 60 ms that `--help` need not pay
 
+    class LastingConsole(Console):
+        """A console whose reader may go away (`| head`): the error goes to who called it."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would end the whole program, a service with it
+
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else 100, highlight=False)
+    return LastingConsole(file=stream, width=None if stream.isatty() else 100, highlight=False)
 
 
 def print_table(
@@ -37,15 +43,18 @@ def print_table(
 ) -> None:
     """One table on stdout; the first column is the row's name."""
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title.in_language(language), box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(
+        title=escape(title.in_language(language)), box=box.SIMPLE_HEAD, title_justify="left"
+    )
     for position, label in enumerate(head):
         table.add_column(
             label.in_language(language), style="bold" if position == 0 else None, overflow="fold"
         )
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     console().print(table)
 
 

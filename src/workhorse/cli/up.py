@@ -2,17 +2,18 @@
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING
 
-from workhorse.bench.scenario import STANDARD
+from workhorse.bench.scenario import STANDARD, Scenario
 from workhorse.cli.arguments import add_choices, add_model, ask_of, port
 from workhorse.cli.plan import print_plan
 from workhorse.cli.progress import FETCHING, MEASURING, LateBar
 from workhorse.cli.show import console, print_error, print_table, print_verdict
 from workhorse.codec import to_json
-from workhorse.config import PORT, places
+from workhorse.config import HOST, PORT, places
 from workhorse.errors import EXIT_FAILED, EXIT_GOOD, EXIT_NO, AppError
 from workhorse.plan.memory import device_bytes
 from workhorse.text import Language, Text
@@ -24,6 +25,9 @@ from workhorse.units import (
     show_share,
     three_digits,
 )
+
+# A terminal may send one Ctrl-C twice; the second that counts is a new wish.
+SECOND_SIGNAL_S = 1.0
 
 if TYPE_CHECKING:
     from workhorse.bench.load import Progress
@@ -64,11 +68,12 @@ def run(args: argparse.Namespace) -> int:
 def dry_run(ask: "Ask", args: argparse.Namespace) -> int:
     """The plan and the exact engine command."""
     from workhorse.engines.llamacpp import command_line, launch
+    from workhorse.run.process import free_port
     from workhorse.up import decide
 
     with LateBar(FETCHING, args.lang) as fetching:
         decision = decide(ask, places(), fetching.step)
-    start = launch(decision.plan, port=0)
+    start = launch(decision.plan, free_port(HOST))
     if args.json:
         print(to_json({"plan": decision.plan, "launch": start}))
     else:
@@ -83,17 +88,18 @@ async def serve(ask: "Ask", speaker: "Speaker") -> int:
     from workhorse.up import up
 
     job = asyncio.ensure_future(up(ask, places(), speaker))
-    stopping = False
+    stopping, stopping_since_s = False, 0.0
+    loop = asyncio.get_running_loop()
 
     def stop() -> None:
-        nonlocal stopping
-        # A second Ctrl-C while stopping would kill the engine in the middle of its end.
+        nonlocal stopping, stopping_since_s
         if not stopping:
-            stopping = True
-            speaker.stage(Text("stopping", "正在停止"))
+            stopping, stopping_since_s = True, loop.time()
+            speaker.stage(Text("stopping; again ends at once", "正在停止；再按一次立即结束"))
             job.cancel()
+        elif loop.time() - stopping_since_s > SECOND_SIGNAL_S:
+            os._exit(EXIT_FAILED)  # a stalled download holds a thread; the kernel ends the engine
 
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
     try:
@@ -121,7 +127,9 @@ class Speaker:
 
     def say(self, words: Text, mark: str = "[dim]·[/]") -> None:
         """One line on stderr."""
-        self._err.print(f"{mark} {words.in_language(self.language)}")
+        from rich.markup import escape
+
+        self._err.print(f"{mark} {escape(words.in_language(self.language))}")
 
     def stage(self, words: Text) -> None:
         """A new stage begins."""
@@ -144,14 +152,13 @@ class Speaker:
         if not plan.verdict.blocked:
             self.say(summary_of(plan))
 
-    def verified(self, verdict: "Verdict") -> None:
+    def verified(self, verdict: "Verdict", *, golden: bool) -> None:
         """What the engine's log and its answer to the golden prompt say."""
         print_verdict(verdict, self.language, stderr=True)
-        if not verdict.blocked:
-            words = Text(
-                "the engine runs as planned, the golden answer is text",
-                "引擎按方案运行，标准回答正常",
-            )
+        if not verdict.findings:
+            sound = Text(", its first answer is sound", "，首个回答正常")
+            proven = sound if golden else Text("", "")
+            words = Text(f"the engine runs as planned{proven.en}", f"引擎按方案运行{proven.zh}")
             self.say(words, "[green]✓[/]")
 
     def ready(self, plan: "Plan", url: str, took_s: float) -> None:
@@ -192,7 +199,9 @@ class Speaker:
         self._measure_bar.close()
         self.say(Text("measuring waits: a client is being served", "有客户端请求，暂停测速"))
 
-    def measured(self, plan: "Plan", summary: "Summary") -> None:
+    def measured(
+        self, plan: "Plan", scenario: Scenario, summary: "Summary", doubtful: "Verdict"
+    ) -> None:
         """Predicted, measured, ceiling and share, as one table."""
         self.close()
         if self.as_json:
@@ -200,14 +209,16 @@ class Speaker:
             return
         print_table(
             Text(
-                "Measured: one stream, 768 tokens in, 200 out",
-                "实测：单路，输入 768、输出 200 词元",
+                f"Measured: one stream, {scenario.prompt_tokens} tokens in, "
+                f"{scenario.output_tokens} out",
+                f"实测：单路，输入 {scenario.prompt_tokens}、输出 {scenario.output_tokens} 词元",
             ),
             (Text("figure", "指标"), Text("value", "数值"), Text("from", "来源")),
             figures(plan, summary, self.language),
             self.language,
         )
         sys.stdout.flush()
+        print_verdict(doubtful, self.language, stderr=True)
 
     def not_measured(self, error: AppError) -> None:
         """The measurement could not be taken; the service runs on."""

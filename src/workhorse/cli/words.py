@@ -19,6 +19,7 @@ ITEMS = {
     "compute": Text("compute buffers", "计算缓冲"),
     "output": Text("output buffer", "输出缓冲"),
     "runtime": Text("runtime", "运行时"),
+    "prompt cache": Text("prompt cache", "提示词缓存"),
 }
 DEVICES = {"RAM": Text("main memory", "内存")}
 BASES = {

@@ -95,6 +95,9 @@ def environment(plan: Plan) -> dict[str, str]:
 def command_line(start: Launch) -> str:
     """The launch as one line for a shell: what `--dry-run` prints."""
     words = [f"{name}={shlex.quote(value)}" for name, value in start.env.items()]
+    if start.memory_nodes is not None:
+        policy = "--membind" if len(start.memory_nodes) == 1 else "--interleave"
+        words += ["numactl", f"{policy}={','.join(map(str, start.memory_nodes))}"]
     if start.cpus:
         words += ["taskset", "-c", ",".join(map(str, start.cpus))]
     return " ".join([*words, *(shlex.quote(word) for word in start.argv)])

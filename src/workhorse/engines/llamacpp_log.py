@@ -9,6 +9,7 @@ from workhorse.knowledge.engine_causes import EngineCause, engine_causes
 from workhorse.text import Text, same
 from workhorse.units import MIB
 
+SERVING = "listening on http"
 OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
 BUFFER = re.compile(
     r"(\S+) (model|KV|compute|output|RS) buffer size\s*=\s*([\d.]+) MiB", re.IGNORECASE
@@ -76,7 +77,11 @@ def find_cause(lines: Sequence[str]) -> EngineCause | None:
 
 def explain(lines: Sequence[str]) -> Cause | None:
     """The cause of a failed start, with the engine's own line; `None` when nothing failed."""
-    evidence = first_error(lines)
+    served = max((n for n, line in enumerate(lines) if SERVING in line), default=None)
+    if served is not None:
+        # From here on the engine writes its clients' mistakes as errors: only a known cause counts.
+        lines = lines[served:]
+    evidence = first_error(lines) if served is None else None
     cause = find_cause(lines)
     if cause is None:
         return None if evidence is None else Cause(same(evidence))

@@ -1,5 +1,6 @@
 """Proof before "ready": the log against the plan, and an answer that is text. Pure judgement."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,6 +61,17 @@ def judge_answer(answer: Mapping[str, Any]) -> tuple[Finding, ...]:
         words, words_zh = f"used {evaluated} prompt tokens", f"只用了 {evaluated} 个提示词元"
         return (bad_answer("verify.prompt_cut", words, words_zh, text),)
     return ()
+
+
+def judge_embedding(answer: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Findings about an embedding model's first answer; empty for a vector of finite numbers."""
+    try:
+        vector = [float(number) for number in answer["data"][0]["embedding"]]
+    except (KeyError, IndexError, TypeError, ValueError):
+        vector = []
+    if vector and all(math.isfinite(number) for number in vector) and any(vector):
+        return ()
+    return (bad_answer("verify.embedding_bad", "is no vector", "不是向量", str(answer)[:40]),)
 
 
 def bad_answer(code: str, words: str, words_zh: str, text: str) -> Finding:

@@ -31,6 +31,26 @@ def allowed_cores(machine: Machine) -> dict[int, list[Core]]:
     return by_node
 
 
+def spread_cpus(machine: Machine) -> CpuChoice:
+    """One thread for each physical core of every node, memory interleaved: for a model that is
+    larger than one node's memory, where binding to a node would end it."""
+    by_node = allowed_cores(machine)
+    cores = [core for group in by_node.values() for core in group]
+    threads = quota_cut(len(cores), machine.limits.quota_cpus)
+    because = Text(
+        "The model is larger than the free memory of one node: every node's cores and memory, "
+        "pages interleaved.",
+        "模型大于单个节点的空闲内存：使用所有节点的核心与内存，内存页交错分布。",
+    )
+    return CpuChoice(
+        threads,
+        tuple(sorted(cpu for core in cores for cpu in core.cpus)),
+        tuple(sorted(by_node)),
+        Reason("threads", str(threads), because),
+        (),
+    )
+
+
 def choose_cpus(machine: Machine, *, beside_node: int | None = None) -> CpuChoice:
     """One thread for each physical core of one NUMA node.
 

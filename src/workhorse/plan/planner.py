@@ -15,7 +15,7 @@ from workhorse.plan.checks import (
     doubts_as_findings,
     usable_gpus,
 )
-from workhorse.plan.cpus import CpuChoice, choose_cpus
+from workhorse.plan.cpus import CpuChoice, choose_cpus, spread_cpus
 from workhorse.plan.memory import Layout, budget, device_bytes
 from workhorse.plan.pages import PageChoice, choose_pages, choose_spin
 from workhorse.plan.speed import Experience, Reader, best_bandwidth, forecast, prefill, setup_for
@@ -35,7 +35,7 @@ from workhorse.records import (
 from workhorse.text import Text
 from workhorse.units import MIB, show_bandwidth, show_bytes
 
-# A service that fills memory to the brim dies on the first surprise (mission, line 6).
+# A service that fills memory to the brim dies on the first surprise.
 RESERVE = 0.2
 CHAT_CONTEXT_TOKENS = 8192
 CHAT_SLOTS = 4
@@ -80,10 +80,14 @@ def make_plan(
     room = choose_room(machine, model, build, wish)
     cpu = choose_cpus(machine, beside_node=room.gpu.numa_node if room.gpu else None)
     pages = choose_pages(machine)
-    setup = setup_for(build, huge_pages=pages.huge_pages, threads=cpu.threads)
+    device = room.gpu.name if room.gpu else room.device
+    setup = setup_for(build, device, huge_pages=pages.huge_pages, threads=cpu.threads)
     who_reads = reader(machine, room, cpu, pages)
-    batch_tokens = choose_batch(prefill(model, who_reads, setup, history))
+    batch_tokens = choose_batch(model, wish, prefill(model, who_reads, setup, history))
     layout, lines, fit_findings, fit_rejected = fit(model, room, wish, batch_tokens)
+    if not fits_node(machine, cpu, device_bytes(lines, "RAM")):
+        cpu = spread_cpus(machine)
+    cache_bytes = prompt_cache(machine, lines)
     spin, spin_reason = choose_spin(build, machine, all_on_gpu=room.gpu is not None)
     promise = forecast(
         model,
@@ -109,12 +113,13 @@ def make_plan(
         gpu_layers=model.layers + 1 if room.gpu else 0,
         layers=model.layers + 1,
         gpu_index=room.gpu.index if room.gpu else None,
-        prompt_cache_bytes=prompt_cache(machine, lines),
+        device=device,
+        prompt_cache_bytes=cache_bytes,
         embeddings=model.pooling,
         load_mode=pages.load_mode,
         huge_pages=pages.huge_pages,
         spin=spin,
-        budget=lines,
+        budget=(*lines, *cache_line(cache_bytes)),
         forecast=promise,
         reasons=(
             device_reason(machine, room, model),
@@ -175,10 +180,15 @@ def ram_room(machine: Machine) -> int | None:
     return int(min(known) * (1 - RESERVE)) if known else None
 
 
+def context_for(model: Model, wish: Wish) -> int:
+    """Tokens of one slot's context, before memory is looked at."""
+    trained = model.context_trained_tokens or CHAT_CONTEXT_TOKENS
+    return wish.context_tokens or min(trained, CHAT_CONTEXT_TOKENS)
+
+
 def layouts(model: Model, wish: Wish, batch_tokens: int) -> Iterator[Layout]:
     """Settings to try, best first: what is given up, in the order users miss it least."""
-    trained = model.context_trained_tokens or CHAT_CONTEXT_TOKENS
-    context = wish.context_tokens or min(trained, CHAT_CONTEXT_TOKENS)
+    context = context_for(model, wish)
     slots = wish.slots or CHAT_SLOTS
     for kv_type in ("f16", "q8_0"):
         yield Layout(context, slots, kv_type, kv_type, micro_batch_tokens=batch_tokens)
@@ -228,11 +238,23 @@ def quantised_kv_fits(model: Model, layout: Layout) -> bool:
     )
 
 
-def choose_batch(prompt: Estimate) -> int:
+def fits_node(machine: Machine, cpu: CpuChoice, n_bytes: int) -> bool:
+    """False when the chosen node has not enough free memory, reserve included."""
+    if cpu.memory_nodes is None or len(machine.nodes) < 2:
+        return True
+    free = [n.memory_free_bytes for n in machine.nodes if n.index in cpu.memory_nodes]
+    known = [n for n in free if n is not None]
+    return not known or n_bytes <= sum(known) * (1 - RESERVE)
+
+
+def choose_batch(model: Model, wish: Wish, prompt: Estimate) -> int:
     """The largest batch of which two fit into `TWO_BATCHES_S` of prefill.
 
     Not smaller than the least: below it a CPU reads the weights more often than it computes.
+    A pooled model takes its whole input in one batch, so its batch is the context.
     """
+    if model.pooling:
+        return context_for(model, wish)
     room_tokens = prompt.value * TWO_BATCHES_S / 2
     fitting = (size for size in BATCH_SIZES_TOKENS if size <= room_tokens)
     return next(fitting, BATCH_SIZES_TOKENS[-1])
@@ -267,6 +289,14 @@ def prompt_cache(machine: Machine, lines: Sequence[BudgetLine]) -> int:
         return 0
     left = room - device_bytes(lines, "RAM")
     return min(PROMPT_CACHE_MAX_BYTES, max(0, int(left * PROMPT_CACHE_SHARE)))
+
+
+def cache_line(cache_bytes: int) -> tuple[BudgetLine, ...]:
+    """The budget's line for the prompts of past conversations; none without a cache."""
+    if not cache_bytes:
+        return ()
+    words = Text("at most, filled as conversations come and go", "上限，随对话增减而占用")
+    return (BudgetLine("RAM", "prompt cache", cache_bytes, "estimated", words),)
 
 
 def device_reason(machine: Machine, room: Room, model: Model) -> Reason:
@@ -321,9 +351,9 @@ def layout_reasons(layout: Layout, model: Model, wish: Wish) -> tuple[Reason, ..
             "batch",
             str(layout.micro_batch_tokens),
             Text(
-                "Two batches take about a second or less: an abandoned prompt frees its slot in "
-                "that time, and other streams do not stall.",
-                "两个批次约在一秒内完成：客户端断开后能及时释放槽位，其他请求也不会卡顿。",
+                "Small enough that an abandoned prompt frees its slot within two batches, about a "
+                "second where prefill allows it, and that other streams do not stall.",
+                "批次足够小：客户端断开后两个批次内释放槽位（预填充够快时约一秒），其他请求也不会卡顿。",
             ),
         ),
     )

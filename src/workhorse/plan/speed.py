@@ -29,9 +29,14 @@ class Setup:
     threads: int
 
 
-def setup_for(build: EngineBuild, *, huge_pages: bool, threads: int) -> Setup:
-    """The setup of a plan."""
-    return Setup(f"{build.engine} {build.version}", "huge" if huge_pages else "small", threads)
+def setup_for(build: EngineBuild, device: str, *, huge_pages: bool, threads: int) -> Setup:
+    """The setup of a plan; `device` is a card's name or RAM.
+
+    The constants' date is part of it: a correction of old constants says nothing of new ones.
+    """
+    kind: Literal["cpu", "gpu"] = "cpu" if device == "RAM" else "gpu"
+    engine = f"{build.engine} {build.version}, {device}, constants {speed_constants(kind).date}"
+    return Setup(engine, "huge" if huge_pages else "small", threads)
 
 
 @dataclass(frozen=True, slots=True)

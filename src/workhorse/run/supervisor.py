@@ -12,7 +12,7 @@ from workhorse.errors import AppError
 from workhorse.records import Launch
 from workhorse.run.policy import STEADY_S, last_error, next_delay_s
 from workhorse.run.process import EngineProcess, Explain, PortTaken, free_port
-from workhorse.text import Text
+from workhorse.text import Text, same
 from workhorse.units import show_duration
 
 State = Literal["starting", "ready", "restarting", "stopped", "given_up"]
@@ -133,15 +133,14 @@ class Supervisor:
             while True:
                 try:
                     process = await self._bring_up_somewhere()
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - see below
                     if not first.done():
                         told = error.what if isinstance(error, AppError) else None
                         self._change("stopped", told)
                         first.set_exception(error)
                         return
-                    if not isinstance(error, AppError):
-                        raise
-                    reason = error.what
+                    # Whatever it was, it must not end the watch: nobody else restarts the engine.
+                    reason = error.what if isinstance(error, AppError) else same(repr(error))
                 else:
                     if not first.done():
                         first.set_result(None)

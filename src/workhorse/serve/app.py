@@ -12,7 +12,7 @@ from workhorse.serve.backend import Backend
 from workhorse.serve.metrics import Metrics
 from workhorse.serve.port import cannot_listen, find_port_holder, port_taken
 from workhorse.serve.proxy import Proxy
-from workhorse.serve.routes import Routes, answer_errors
+from workhorse.serve.routes import Routes, answer_errors, refuse_foreign_pages
 from workhorse.units import MIB
 
 BODY_LIMIT_BYTES = 64 * MIB
@@ -52,7 +52,9 @@ def build_app(
         engine_restarts=lambda: backend.restarts,
     )
     proxy = Proxy(backend, activity, metrics, restart_wait_s=restart_wait_s)
-    app = web.Application(client_max_size=body_limit_bytes, middlewares=[answer_errors(metrics)])
+    app = web.Application(
+        client_max_size=body_limit_bytes, middlewares=[answer_errors(metrics), refuse_foreign_pages]
+    )
     app.cleanup_ctx.append(proxy.running)
     app.add_routes(Routes(backend, proxy, metrics, model_name).table())
     return app

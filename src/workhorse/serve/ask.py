@@ -1,8 +1,8 @@
 """What the engine is asked, given what a client asked. Pure.
 
-llama-server notices that a client left only between two events of a stream (facts: on one that
-is not streamed, or that is silent in prefill, it computes on for nobody). So every generation
-is asked for as a stream with progress events, whatever the client asked for.
+llama-server notices that a client left only between two events of a stream; on one that is not
+streamed, or that is silent in prefill, it computes on for nobody (measured 2026-11). So every
+generation is asked for as a stream with progress events, whatever the client asked for.
 
 Values are kept as the bytes that the client sent; only the keys named here change.
 """

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from workhorse.errors import AppError
+from workhorse.errors import EXIT_NO, AppError
 from workhorse.text import Text
 
 _LISTEN = "0A"  # `st` in /proc/net/tcp: TCP_LISTEN, Linux `include/net/tcp_states.h`
@@ -43,10 +43,11 @@ def port_taken(host: str, port: int, holder: PortHolder | None) -> AppError:
             f"{host} 的端口 {port} 已被{who_zh}占用。",
         ),
         Text(
-            f"Stop that process, or choose another port, such as `--port {port + 1}`.",
-            f"请停止该进程，或换一个端口，例如 `--port {port + 1}`。",
+            "Stop that process, or choose another port; `--port 0` takes a free one.",
+            "请停止该进程，或换一个端口；`--port 0` 会自动选择空闲端口。",
         ),
         speaker="gateway",
+        exit_code=EXIT_NO,
     )
 
 
@@ -58,9 +59,8 @@ def cannot_listen(host: str, port: int, reason: str) -> AppError:
             f"无法监听 {host} 的端口 {port}：{reason}。",
         ),
         Text(
-            "Choose an address of this machine and a port above 1023, such as"
-            " `--host 127.0.0.1 --port 8080`.",
-            "请选择本机地址和大于 1023 的端口，例如 `--host 127.0.0.1 --port 8080`。",
+            "Choose a port above 1023, such as `--port 8080`.",
+            "请选择大于 1023 的端口，例如 `--port 8080`。",
         ),
         speaker="gateway",
     )

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -73,6 +74,26 @@ class Routes:
 
     async def _page(self, _: web.Request) -> web.Response:
         return web.Response(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@web.middleware
+async def refuse_foreign_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse what a web page of another site sends to this machine's own service.
+
+    A page can post to loopback without reading the answer, and with a name that it lets point
+    here (DNS rebinding) it could read it as well. Programs send no Origin and the right Host.
+    """
+    # An HTTP/1.0 program sends no Host; every browser sends one.
+    sent_to = urlsplit(f"//{request.headers.get('Host', LOOPBACK[0])}").hostname
+    came_from = request.headers.get("Origin")
+    foreign = came_from is not None and urlsplit(came_from).hostname not in LOOPBACK
+    if sent_to not in LOOPBACK or foreign:
+        what = f"Origin {came_from}" if foreign else f"Host {request.headers.get('Host')}"
+        raise web.HTTPForbidden(text=f"{what} is not this machine: only its own programs may ask.")
+    return await handler(request)
 
 
 def answer_errors(metrics: Metrics) -> Any:
