@@ -5,11 +5,12 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -279,6 +280,46 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path: Path, real_model: Path) 
     assert done.returncode == 3
     assert "smallest settings" in done.stderr
     assert not (tmp_path / "logs").exists()
+
+
+def test_a_damaged_store_costs_the_learning_and_not_the_service(
+    tmp_path: Path, real_model: Path
+) -> None:
+    (tmp_path / "measurements-1.sqlite").write_bytes(b"not a database" * 100)
+    plan = plan_of(tmp_path, real_model)
+    doubts = [f.seen.en for f in plan.verdict.findings if f.code == "probe.doubt"]
+    assert any("measurements-1.sqlite cannot be used" in doubt for doubt in doubts)
+
+
+def test_a_service_outlives_the_reader_of_its_output(tmp_path: Path, real_model: Path) -> None:
+    read_end, write_end = os.pipe()
+    process = subprocess.Popen(
+        [*UP, str(real_model), "--port", "0"],
+        stdout=write_end,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "WORKHORSE_HOME": str(tmp_path)},
+    )
+    os.close(write_end)
+    try:
+        with os.fdopen(read_end) as said:
+            assert "/v1" in "".join(said.readline() for _ in range(2))
+        with sqlite_of(tmp_path) as store:  # the measurement's table found no reader, and yet
+            assert store.execute("SELECT count(*) FROM measurement").fetchone() == (1,)
+        assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+
+
+@contextmanager
+def sqlite_of(home: Path) -> Iterator[sqlite3.Connection]:
+    """The store, once a measurement is in it."""
+    path, deadline = home / "measurements-1.sqlite", time.monotonic() + MEASURED_S
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    time.sleep(0.5)  # the row follows the table at once
+    with closing(sqlite3.connect(path)) as store:
+        yield store
 
 
 def test_without_network_a_second_start_works(tmp_path: Path, real_model: Path) -> None:

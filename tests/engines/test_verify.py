@@ -7,7 +7,7 @@ import pytest
 
 import builders
 from workhorse.engines.llamacpp_log import EngineReport
-from workhorse.engines.verify import judge_answer, judge_log
+from workhorse.engines.verify import judge_answer, judge_embedding, judge_log
 from workhorse.plan.planner import Wish, make_plan
 from workhorse.records import Plan
 from workhorse.units import MIB
@@ -72,6 +72,30 @@ def test_an_offload_line_without_gpu_buffers_blocks() -> None:
     # A build with RPC prints `offloaded 5/5 layers to GPU` on a machine without any GPU.
     claimed = EngineReport(offloaded_layers=5, layers=5, buffers={("CPU", "model"): 10 * MIB})
     assert "verify.layers_on_cpu" in codes(judge_log(plan(on_gpu=True), claimed))
+
+
+def test_a_log_that_says_nothing_is_a_warning() -> None:
+    (finding,) = judge_log(plan(on_gpu=True), EngineReport())
+    assert (finding.code, finding.level) == ("verify.nothing_reported", "warning")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"data": []},
+        {"data": [{"embedding": []}]},
+        {"data": [{"embedding": [0.0, 0.0]}]},
+        {"data": [{"embedding": [0.1, float("nan")]}]},
+        {"data": [{"embedding": "text"}]},
+    ],
+)
+def test_an_embedding_that_is_no_vector_blocks(answer: dict[str, Any]) -> None:
+    assert codes(judge_embedding(answer)) == ["verify.embedding_bad"]
+
+
+def test_a_vector_passes() -> None:
+    assert judge_embedding({"data": [{"embedding": [0.1, -0.2]}]}) == ()
 
 
 def test_a_full_offload_passes() -> None:

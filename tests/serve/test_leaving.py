@@ -48,7 +48,8 @@ async def send_request(url: str, body: object) -> asyncio.StreamWriter:
     host, port = url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port), limit=1)
     data = json.dumps(body).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+    head += f"Content-Length: {len(data)}\r\n\r\n"
     writer.write(head.encode() + data)
     await writer.drain()
     return writer
@@ -76,7 +77,9 @@ async def test_also_where_there_is_no_stream(path: str) -> None:
     async with scripted(queued) as (engine, url), gateway(StandInBackend(url)) as front:
         host, port = front.removeprefix("http://").split(":")
         _, writer = await asyncio.open_connection(host, int(port))
-        writer.write(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+        writer.write(
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{{}}".encode()
+        )
         exchange = await engine.first()
         writer.close()
         await exchange.client_leaves()

@@ -5,6 +5,8 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from workhorse.bench.scenario import STANDARD, Scenario
@@ -110,6 +112,16 @@ async def serve(ask: "Ask", speaker: "Speaker") -> int:
         speaker.close()
 
 
+@contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """A service goes on when nobody reads its output any more (`| head`): the rest is dropped."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class Speaker:
     """Tells the user how far `up` is: stages on stderr, the outcome on stdout."""
 
@@ -140,6 +152,7 @@ class Speaker:
         """The download goes on."""
         self._fetch_bar.step(done_bytes, total_bytes)
 
+    @reader_may_leave()
     def decided(self, decision: "Decision") -> None:
         """The plan, whole when it says no, in one line when it says yes."""
         plan = decision.plan
@@ -161,6 +174,7 @@ class Speaker:
             words = Text(f"the engine runs as planned{proven.en}", f"引擎按方案运行{proven.zh}")
             self.say(words, "[green]✓[/]")
 
+    @reader_may_leave()
     def ready(self, plan: "Plan", url: str, took_s: float) -> None:
         """The service answers: where, under which name, and how to ask it."""
         if self.as_json:
@@ -199,6 +213,7 @@ class Speaker:
         self._measure_bar.close()
         self.say(Text("measuring waits: a client is being served", "有客户端请求，暂停测速"))
 
+    @reader_may_leave()
     def measured(
         self, plan: "Plan", scenario: Scenario, summary: "Summary", doubtful: "Verdict"
     ) -> None:

@@ -101,7 +101,29 @@ def bad_answer(code: str, words: str, words_zh: str, text: str) -> Finding:
 
 def judge_log(plan: Plan, report: EngineReport) -> tuple[Finding, ...]:
     """The engine's own report against the plan: layers, slots, context, memory."""
+    if not report.buffers and report.slots is None:
+        return (nothing_reported(),)
     return (*judge_offload(plan, report), *judge_slots(plan, report), *judge_memory(plan, report))
+
+
+def nothing_reported() -> Finding:
+    """A warning when the log says nothing of the load: the plan is then not checked."""
+    return Finding(
+        code="verify.nothing_reported",
+        level="warning",
+        seen=Text(
+            "The engine's log says nothing of buffers and slots.", "引擎日志没有缓冲区和槽位信息。"
+        ),
+        why=Text(
+            "Whether it runs as planned cannot be checked; a full disk also looks like this.",
+            "无法核对是否按方案运行；磁盘写满时也会如此。",
+        ),
+        remedy=Text(
+            "Check the free space of the data folder, or use a newer llama-server.",
+            "请检查数据目录的剩余空间，或使用更新的 llama-server。",
+        ),
+        source="engine log",
+    )
 
 
 def judge_offload(plan: Plan, report: EngineReport) -> tuple[Finding, ...]:

@@ -270,13 +270,14 @@ def reader(machine: Machine, room: Room, cpu: CpuChoice, pages: PageChoice) -> R
         return Reader("gpu", rated, words, "datasheet", 1, room.gpu.compute_capability)
     size: Literal["small", "huge"] = "huge" if pages.huge_pages else "small"
     node = cpu.memory_nodes[0] if cpu.memory_nodes else None
-    measured = best_bandwidth(machine.memory.bandwidths, size, node)
+    bandwidths = machine.memory.bandwidths
+    measured = best_bandwidth(bandwidths, size, node) or best_bandwidth(bandwidths, "small", node)
     if measured is None:
         return Reader("cpu", None, Text("not measured", "未测量"), "estimated", cpu.threads)
     shown = show_bandwidth(measured.bytes_per_s)
     words = Text(
-        f"{shown} read with {measured.threads} threads, {size} pages ({measured.method})",
-        f"{measured.threads} 线程读取 {shown}，{'大页' if pages.huge_pages else '小页'}"
+        f"{shown} read with {measured.threads} threads, {measured.pages} pages ({measured.method})",
+        f"{measured.threads} 线程读取 {shown}，{'大页' if measured.pages == 'huge' else '小页'}"
         f"（{measured.method}）",
     )
     return Reader("cpu", measured.bytes_per_s, words, "measured", cpu.threads)

@@ -197,7 +197,8 @@ class Supervisor:
 
     async def _watch(self, process: EngineProcess) -> Text:
         while not await process.ends_within(LOG_CHECK_S):
-            process.limit_log()
+            # Copies up to 64 MiB: not while streams wait for this loop.
+            await asyncio.to_thread(process.limit_log)
         return process.why_ended()
 
     def _change(self, state: State, reason: Text | None) -> None:
