@@ -85,7 +85,7 @@ def print_machine(machine: Machine, language: Language) -> None:
 
 def print_facts(title: Text, rows: Iterable[tuple[Text, str | Text]], language: Language) -> None:
     """One table of names and values."""
-    print_cells(
+    print_table(
         title,
         FACT,
         (
@@ -94,15 +94,6 @@ def print_facts(title: Text, rows: Iterable[tuple[Text, str | Text]], language: 
         ),
         language,
     )
-
-
-def print_cells(
-    title: Text, head: Sequence[Text], rows: Iterable[Sequence[str]], language: Language
-) -> None:
-    """One table of words that are not ours: brackets in a device's name are no markup."""
-    from rich.markup import escape
-
-    print_table(title, head, ([escape(cell) for cell in row] for row in rows), language)
 
 
 def cpu_rows(machine: Machine) -> list[tuple[Text, str | Text]]:
@@ -147,7 +138,7 @@ def counted(count: int, noun: str) -> str:
 
 def print_nodes(machine: Machine, language: Language) -> None:
     """The NUMA nodes."""
-    print_cells(
+    print_table(
         Text("NUMA nodes", "NUMA 节点"),
         (
             Text("node", "节点"),
@@ -193,7 +184,7 @@ def print_bandwidths(bandwidths: Sequence[Bandwidth], language: Language) -> Non
     if not bandwidths:
         return
     pages = {"small": Text("small", "普通页"), "huge": Text("huge", "大页")}
-    print_cells(
+    print_table(
         Text("Read bandwidth of memory, measured here", "内存读带宽（本机实测）"),
         (
             Text("pages", "内存页"),
@@ -239,7 +230,7 @@ def print_gpus(machine: Machine, language: Language) -> None:
         return
     named = "" if driver is None else f"{driver.version or UNKNOWN}, CUDA {driver.cuda or UNKNOWN}"
     columns = [gpu_cells(gpu, language) for gpu in machine.gpus]
-    print_cells(
+    print_table(
         Text(f"GPUs (driver {named})", f"GPU（驱动 {named}）"),
         (Text("fact", "项目"), *(same(f"GPU {gpu.index}") for gpu in machine.gpus)),
         (
@@ -320,7 +311,7 @@ def print_disks(machine: Machine, language: Language) -> None:
     """The file systems that matter."""
     if not machine.disks:
         return
-    print_cells(
+    print_table(
         Text("Disks", "磁盘"),
         (
             Text("path", "路径"),
