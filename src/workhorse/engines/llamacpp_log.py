@@ -37,10 +37,6 @@ class EngineReport:
     cuda_architectures: tuple[str, ...] = ()
     buffers: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def device_bytes(self, prefix: str) -> int:
-        """Bytes of all buffers on devices whose name starts with `prefix` (`CUDA0`, `CPU`)."""
-        return sum(n for (device, _), n in self.buffers.items() if device.startswith(prefix))
-
     def kind_bytes(self, kind: str) -> int:
         """Bytes of all buffers of one kind."""
         return sum(n for (_, k), n in self.buffers.items() if k == kind)

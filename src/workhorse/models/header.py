@@ -64,7 +64,6 @@ KEPT_TEXTS = frozenset(
     }
 )
 
-_DIMENSION = struct.Struct("<Q")
 _TYPE_AND_OFFSET = struct.Struct("<IQ")
 
 
