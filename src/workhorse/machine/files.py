@@ -6,6 +6,7 @@ kinds and counts are bounded, and what cannot be read is `None`, never an except
 
 import os
 import stat
+import subprocess
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +21,9 @@ FILE_BYTES_MAX = 1024**2
 NAMES_MAX = 16384
 PACKED_BYTES_MAX = 32 * 1024**2
 CAPTURE_NOTE = "workhorse-capture.json"
+COMMANDS = "commands"  # the folder of a capture with what programs printed
+# nvidia-smi wakes eight sleeping cards in some 15 s.
+_ANSWER_WITHIN_S = 20.0
 
 
 class HostFiles(Protocol):
@@ -34,6 +38,9 @@ class HostFiles(Protocol):
 
     def names(self, path: str) -> tuple[str, ...]:
         """The names in a directory, sorted; none when it cannot be read."""
+
+    def said(self, *command: str) -> str | None:
+        """What a program printed, cut at 1 MiB; None when it is missing, failed or hung."""
 
 
 class DirectoryFiles:
@@ -68,6 +75,10 @@ class DirectoryFiles:
         except (OSError, ValueError):
             return ()
 
+    def said(self, *command: str) -> str | None:
+        """What the program prints here, or printed there when the tree was captured."""
+        return _run(command) if self.live else self.text(said_path(*command))
+
     def _locate(self, path: str) -> Path:
         place = self._root / path
         # An absolute link in a captured tree would answer with this machine's own files.
@@ -98,6 +109,15 @@ class PackedFiles:
         """The names in a directory, sorted; none when the capture does not hold it."""
         return tuple(sorted(self._names.get(path, ())))[:NAMES_MAX]
 
+    def said(self, *command: str) -> str | None:
+        """What the program printed when the machine was captured."""
+        return self.text(said_path(*command))
+
+
+def said_path(*command: str) -> str:
+    """Where a capture keeps what a program printed: `commands/nvidia-smi_-q.txt`."""
+    return f"{COMMANDS}/{'_'.join(command).replace('/', '_')}.txt"
+
 
 def open_files(root: Path) -> HostFiles:
     """The files of the machine at `root`: a directory, or one packed capture.
@@ -124,6 +144,23 @@ def open_files(root: Path) -> HostFiles:
                 "请用 --root 指定采集目录的顶层（其中含 proc/ 和 sys/），或省略它以检测本机。",
             ),
         ) from error
+
+
+def _run(command: tuple[str, ...]) -> str | None:
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_ANSWER_WITHIN_S,
+            env={**os.environ, "LC_ALL": "C"},
+            check=False,
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    # nvidia-smi says on stdout why it failed, and that is a fact too.
+    text = done.stdout[:FILE_BYTES_MAX].decode("utf-8", errors="replace")
+    return text or None
 
 
 def _read_bounded(handle: int) -> bytes:

@@ -1,0 +1,1 @@
+"""What the facts of a machine mean: rules from knowledge to findings. Pure."""

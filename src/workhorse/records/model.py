@@ -1,0 +1,65 @@
+"""Model: what is wanted, from headers alone."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One tensor of a model file; `shape` is in the file's order, fastest dimension first."""
+
+    name: str
+    type: str
+    shape: tuple[int, ...]
+    n_bytes: int
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """What one layer keeps per token: K and V heads and their sizes in elements."""
+
+    kv_heads: int
+    key_size: int
+    value_size: int
+    window_tokens: int | None = None  # sliding window; None: the whole context
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What is wanted, from the file's header alone: no weights are read."""
+
+    path: str
+    name: str
+    format: Literal["gguf"]
+    architecture: str
+    file_bytes: int
+    tensors: tuple[Tensor, ...]
+    attention: tuple[Attention | None, ...]  # one a layer; None: the layer keeps no KV
+    layers: int
+    embedding_size: int
+    heads: int
+    vocabulary: int
+    context_trained_tokens: int | None
+    experts: int
+    experts_used: int
+    quantisation: str  # the type most weight bytes have
+    chat_template: str | None
+    pooling: bool  # an embedding model
+    licence: str | None
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(t.n_bytes for t in self.tensors)
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all tensors."""
+        total = 0
+        for tensor in self.tensors:
+            elements = 1
+            for size in tensor.shape:
+                elements *= size
+            total += elements
+        return total

@@ -1,0 +1,126 @@
+"""Plan: what we decided, and why. Launch: how to start it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from workhorse.records.verdict import Verdict
+from workhorse.text import Text
+
+# Where a figure comes from, best first. Shown beside every figure.
+Basis = Literal[
+    "measured", "header", "engine", "twin", "learned", "datasheet", "published", "estimated"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineBuild:
+    """One engine that can be started: what it is, and what it was built for."""
+
+    engine: Literal["llama.cpp", "fake"]
+    kind: Literal["embedded", "binary", "fake"]
+    command: tuple[str, ...]  # argv without the settings
+    version: str
+    needs_flags: tuple[str, ...]  # CPU flags without which it dies of an illegal instruction
+    gpu_architectures: tuple[str, ...] | None  # sm_70 …; () none; None unknown
+    openmp: bool | None  # spins in OpenMP barriers
+    library_dir: str | None  # where its shared libraries are, when the system lacks them
+    knows: tuple[str, ...]  # settings it understands, by their llama-server flag
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure with its interval, where it comes from and in which words."""
+
+    value: float
+    low: float
+    high: float
+    unit: str
+    basis: Basis
+    source: Text
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLine:
+    """One item of a device's memory budget."""
+
+    device: str  # RAM, GPU 0 …
+    item: Literal["weights", "kv", "compute", "output", "runtime", "prompt cache"]
+    n_bytes: int
+    basis: Basis
+    source: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One decision: the setting, its value and why."""
+
+    setting: str
+    value: str
+    because: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An option that was looked at and not taken, and why."""
+
+    option: str
+    because: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What the plan promises, and the ceiling that the hardware sets."""
+
+    decode_tokens_per_s: Estimate | None  # None: the bandwidth is not known
+    uncorrected_tokens_per_s: float | None  # by constants alone: what the next forecast learns on
+    ceiling_tokens_per_s: Estimate | None  # bytes per token over the memory's bandwidth
+    bytes_per_token: int
+    prefill_tokens_per_s: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What we decided: everything needed to start the engine, with the reasons."""
+
+    model_path: str
+    model_name: str
+    engine: EngineBuild
+    context_tokens: int  # of one slot
+    slots: int
+    kv_type_k: str
+    kv_type_v: str
+    flash_attention: bool
+    batch_tokens: int
+    micro_batch_tokens: int
+    threads: int
+    cpus: tuple[int, ...]
+    memory_nodes: tuple[int, ...] | None  # None: the host has one node
+    gpu_layers: int
+    layers: int  # what `offloaded n/m` counts: the model's layers and the output
+    gpu_index: int | None  # None: main memory
+    device: str  # the card's name, or RAM
+    prompt_cache_bytes: int  # main memory for prompts of past conversations
+    embeddings: bool
+    load_mode: Literal["none", "mmap", "mlock"]
+    huge_pages: bool
+    spin: Literal["bounded", "default"]
+    budget: tuple[BudgetLine, ...]
+    forecast: Forecast
+    reasons: tuple[Reason, ...]
+    rejected: tuple[Rejected, ...]
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start an engine: a pure function of a Plan, its build and a port."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]  # added to the environment
+    cpus: tuple[int, ...]
+    memory_nodes: tuple[int, ...] | None
+    host: str
+    port: int
+    health_path: str
+    stop_grace_s: float
