@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workhorse.cli import VERBS, build_parser
+from workhorse.cli.words import VARIABLES
 from workhorse.text import Language, Text
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -20,6 +21,7 @@ NOTE = Text(
     "本页由 `make docs` 从命令本身生成；请在源代码中修改文字。",
 )
 HEAD = Text("| argument | what it does |", "| 参数 | 作用 |")
+VARIABLES_HEAD = Text("| environment variable | what it does |", "| 环境变量 | 作用 |")
 EXIT_CODES = Text(
     "Results go to stdout, progress and errors to stderr. Exit codes: 0 good, 1 failed, 2 wrong "
     "usage, 3 the answer is no (does not fit, not compatible, regression).",
@@ -63,6 +65,8 @@ def lines(language: Language) -> Iterator[str]:
     for text in (TITLE, NOTE, EXIT_CODES):
         yield from (text.in_language(language), "")
     yield from ("```", "workhorse --help", "workhorse --version", "workhorse COMMAND --help", "```")
+    yield from ("", VARIABLES_HEAD.in_language(language), "|---|---|")
+    yield from (f"| `{name}` | {what.in_language(language)} |" for name, what in VARIABLES.items())
     for verb, parser in commands(language).items():
         found = arguments(parser)
         positional = "".join(f" {spelling(a)}" for a in found if not a.option_strings)

@@ -55,6 +55,14 @@ def test_every_command_and_option_is_on_the_page(page: str) -> None:
         assert {option for option in options if option not in section} == set()
 
 
+@pytest.mark.parametrize("page", ["docs/commands.md", "docs/commands.zh.md"])
+def test_every_environment_variable_is_on_the_page(page: str) -> None:
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    named = set(re.findall(r"\bWORKHORSE_[A-Z]+\b", code))
+    assert named
+    assert {name for name in named if f"`{name}`" not in read(page)} == set()
+
+
 # --- links and names -----------------------------------------------------------------------------
 
 

@@ -277,7 +277,7 @@ def figures(plan: "Plan", summary: "Summary", language: Language) -> list[tuple[
     ttft = summary.ttft_s
     if ttft is not None:
         shown = show_range(ttft.median, ttft.low, ttft.high, show_duration)
-        rows.append((Text("time to first token", "首词元时间"), shown, runs))
+        rows.append((Text("time to first token", "首字延迟"), shown, runs))
     if summary.prefill_tokens_per_s is not None:
         rows.append(
             (Text("prefill", "预填充"), show_rate(summary.prefill_tokens_per_s.median), runs)

@@ -32,3 +32,19 @@ BASES = {
     "published": Text("published", "公开数据"),
     "estimated": Text("estimated", "估算"),
 }
+
+# The environment variables that are read; every page of commands lists them.
+VARIABLES: dict[str, Text] = {
+    "WORKHORSE_HOME": Text(
+        "the folder for models, measurements and logs; else `workhorse` under `XDG_DATA_HOME`",
+        "存放模型、测量记录和日志的目录；默认是 `XDG_DATA_HOME` 下的 `workhorse`",
+    ),
+    "WORKHORSE_LANG": Text(
+        "language of the output, `en` or `zh`; else the locale's",
+        "输出语言，`en` 或 `zh`；默认跟随系统区域设置",
+    ),
+    "WORKHORSE_API_KEY": Text(
+        "the key that `bench` sends to a service that wants one",
+        "`bench` 访问需要密钥的服务时使用的密钥",
+    ),
+}
