@@ -5,7 +5,8 @@ from typing import Literal
 
 from workhorse.text import Text
 
-Level = Literal["good", "note", "warning", "blocker"]
+# `cause`: why something that was tried failed, found in its log.
+Level = Literal["good", "note", "warning", "blocker", "cause"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,9 @@ class Finding:
     evidence: tuple[str, ...] = ()  # what this machine said, in its own words and figures
     share_lost: float | None = None  # of speed (1: does not run at all); None: not known
     sure: Literal["certain", "likely", "possible"] = "certain"
+    confidence: float | None = None  # 0 to 1, of a cause that was found in a log
+    check: Text | None = None  # how to see that the remedy worked
+    consequences: tuple[Text, ...] = ()  # what else was seen and follows from it
 
 
 @dataclass(frozen=True, slots=True)
