@@ -18,6 +18,9 @@ VERBS: dict[str, Text] = {
     ),
     "probe": Text("show what this machine is and can do", "查看本机的硬件与能力"),
     "plan": Text("decide how a model would run here, before anything starts", "启动前先定方案"),
+    "diagnose": Text(
+        "find the cause of a failure in a log, and the fix", "从日志找出故障原因与解决办法"
+    ),
     "bench": Text("measure a running service", "测量正在运行的服务"),
 }
 ABOUT = Text(

@@ -63,7 +63,10 @@ LEVELS = {
     "note": ("cyan", Text("note", "提示")),
     "warning": ("yellow", Text("warning", "警告")),
     "blocker": ("red", Text("no", "不可行")),
+    "cause": ("red", Text("cause", "原因")),
 }
+_CHECK = Text("check", "验证")
+_FOLLOWS = Text("it explains", "由此引起")
 
 
 def print_verdict(verdict: Verdict, language: Language, *, stderr: bool = False) -> None:
@@ -75,11 +78,21 @@ def print_verdict(verdict: Verdict, language: Language, *, stderr: bool = False)
         colour, name = LEVELS[finding.level]
         texts = (finding.seen, finding.why, finding.remedy)
         seen, why, remedy = (escape(text.in_language(language)) for text in texts)
-        out.print(f"[{colour}]{name.in_language(language)}[/] [bold]{seen}[/]")
+        sure = "" if finding.confidence is None else f" ({finding.confidence:.0%})"
+        out.print(f"[{colour}]{name.in_language(language)}{sure}[/] [bold]{seen}[/]")
         out.print(f"    {why}", style="dim")
+        for line in finding.evidence:
+            out.print(f"    │ {escape(line)}", style="dim", no_wrap=True, overflow="ellipsis")
         out.print(f"    → {remedy}")
-        if finding.command:
-            out.print(f"      $ {escape(finding.command)}")
+        for command in (finding.command or "").splitlines():
+            out.print(f"      $ {escape(command)}")
+        if finding.check:
+            out.print(
+                f"    {_CHECK.in_language(language)}: {escape(finding.check.in_language(language))}"
+            )
+        for consequence in finding.consequences:
+            words = escape(consequence.in_language(language))
+            out.print(f"    {_FOLLOWS.in_language(language)}: {words}", style="dim")
 
 
 def print_error(error: AppError, language: Language) -> None:

@@ -85,6 +85,14 @@ def facts_of_machine(machine: Machine) -> dict[str, frozenset[str]]:
     return {fact: frozenset(values) for fact, values in facts.items()}
 
 
+def together(log: Facts, machine: Facts) -> Facts:
+    """The facts that hold for the log: the machine's first, unless it is another machine."""
+    cards = log.get("capability"), machine.get("capability")
+    if cards[0] and cards[1] and not cards[0] & cards[1]:
+        return log
+    return {**log, **machine}
+
+
 def applies(rule: FactRule, facts: Facts) -> bool | None:
     """Whether any value of the rule's fact fulfils it; None when the fact is not known."""
     values = facts.get(rule.fact)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from workhorse.diagnose.behaviour import SERIES, behaving
-from workhorse.diagnose.facts import TELLING, Facts, facts_of_log
+from workhorse.diagnose.facts import TELLING, Facts, facts_of_log, together
 from workhorse.diagnose.rank import Suspect, rank
 from workhorse.diagnose.scan import Line, Scanner
 from workhorse.knowledge.diagnoses import Trouble, troubles
@@ -42,10 +42,11 @@ def scan(chunks: Iterable[bytes]) -> Scanner:
 def diagnose(scanner: Scanner, machine_facts: Facts | None = None) -> Verdict:
     """What the log means: causes and behaviours, the likeliest first.
 
-    `machine_facts` are those of the machine that the log comes from, None when that is not
-    known; what the log itself tells counts where the machine says nothing.
+    `machine_facts` are those of the machine that the log may come from, None when none is at
+    hand. What the log itself tells counts where the machine says nothing; a log that names
+    another kind of card comes from elsewhere, and then the machine's facts do not count.
     """
-    facts = {**facts_of_log(scanner), **(machine_facts or {})}
+    facts = together(facts_of_log(scanner), machine_facts or {})
     known = {trouble.code: trouble for trouble in troubles()}
     ranked = rank(tuple(known.values()), scanner.seen, facts, behaving(known, scanner.seen))
     findings = [_finding(found) for found in ranked[:_SHOWN_MAX]]
