@@ -2,6 +2,7 @@
 
 import re
 
+from workhorse.knowledge.cpus import cpu_line, memory_rate_mt_s
 from workhorse.machine.files import HostFiles
 from workhorse.machine.kernel_text import cpu_list, fields, number, size_bytes, words
 from workhorse.records import Core, Cpu, NumaNode
@@ -10,6 +11,8 @@ from workhorse.text import Text
 CPU_ROOT = "sys/devices/system/cpu"
 _FLAGS_MAX = 2048
 _SOCKETS_MAX = 4096
+# Family and model have at most 12 and 8 bits (CPUID leaf 1, Intel SDM volume 2; read 2026-11).
+_CPUID_MAX = 0xFFF
 
 
 def online_cpus(files: HostFiles) -> tuple[int, ...]:
@@ -50,6 +53,31 @@ def read_cpu(
     max_khz = number(
         files.text(f"{CPU_ROOT}/cpu{cpus[0]}/cpufreq/cpuinfo_max_freq") if cpus else None
     )
+    name = words(fact.get("model name"))
+    family = number(fact.get("cpu family"), high=_CPUID_MAX)
+    model = number(fact.get("model"), high=_CPUID_MAX)
+    # A virtual machine has a CPU's name and not its board: it does not see the channels.
+    line = None if "hypervisor" in flags else cpu_line(vendor, family, model, name)
+    cpu = Cpu(
+        architecture=architecture or _guess_architecture(fact, flags),
+        vendor=vendor,
+        name=name,
+        flags=flags,
+        cores=cores,
+        l2_bytes=l2_bytes,
+        l3_bytes=l3_bytes,
+        max_mhz=None if not max_khz else max_khz / 1000,
+        family=family,
+        model=model,
+        memory_channels=line.channels if line else None,
+        memory_rate_max_mt_s=memory_rate_mt_s(line, name) if line and name else None,
+    )
+    return cpu, _doubts(cpus, split_known=split_known, flags=flags)
+
+
+def _doubts(
+    cpus: tuple[int, ...], *, split_known: bool, flags: tuple[str, ...]
+) -> tuple[Text, ...]:
     doubts: list[Text] = []
     if not cpus:
         doubts.append(
@@ -73,17 +101,7 @@ def read_cpu(
                 "/proc/cpuinfo 中没有指令集信息：无法判断哪些引擎版本能在此运行。",
             )
         )
-    cpu = Cpu(
-        architecture=architecture or _guess_architecture(fact, flags),
-        vendor=vendor,
-        name=words(fact.get("model name")),
-        flags=flags,
-        cores=cores,
-        l2_bytes=l2_bytes,
-        l3_bytes=l3_bytes,
-        max_mhz=None if not max_khz else max_khz / 1000,
-    )
-    return cpu, tuple(doubts)
+    return tuple(doubts)
 
 
 def _cpuinfo_blocks(files: HostFiles) -> dict[int, dict[str, str]]:
