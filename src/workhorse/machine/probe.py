@@ -16,6 +16,7 @@ from workhorse.machine.memory import read_memory
 from workhorse.machine.numa import read_nodes
 from workhorse.machine.nvml import NVML_CAPTURE, ask_driver, read_answers
 from workhorse.machine.pci import read_cards
+from workhorse.machine.software import read_software
 from workhorse.machine.system import ask_running, read_note, read_system
 from workhorse.records import Machine
 from workhorse.text import Text
@@ -44,7 +45,7 @@ def probe(
     if not files.live:
         return read_machine(files)
     before, began_s = read_ticks(files), time.monotonic()
-    machine = read_machine(files)
+    machine = read_machine(files, deep=measure_s > 0)
     if disk_path is not None:
         disk, doubts = read_disk(files, disk_path)
         machine = replace(
@@ -63,8 +64,11 @@ def probe(
     return _measured(machine, measure_s, on_progress) if measure_s > 0 else machine
 
 
-def read_machine(files: HostFiles) -> Machine:
-    """What the files tell, and on this machine its kernel and its NVIDIA driver as well."""
+def read_machine(files: HostFiles, *, deep: bool = False) -> Machine:
+    """What the files tell, and on this machine its kernel and its NVIDIA driver as well.
+
+    `deep` reads the GPU code out of the engines' libraries, which takes some seconds.
+    """
     running, note_doubts = (ask_running(), ()) if files.live else read_note(files)
     cpus = online_cpus(files) or running.affinity or ()
     nodes, node_doubts = read_nodes(files, cpus)
@@ -91,6 +95,7 @@ def read_machine(files: HostFiles) -> Machine:
             *answer_doubts,
             *gpu_doubts,
         ),
+        software=read_software(files, deep=deep),
     )
 
 
@@ -104,6 +109,7 @@ def _sources(live: bool) -> dict[str, str]:
         "system": "/proc/sys/kernel/osrelease, /etc/os-release, "
         + ("the C library" if live else CAPTURE_NOTE),
         "gpus": ("NVML" if live else NVML_CAPTURE) + ", /sys/bus/pci/devices",
+        "software": "names, version files, package metadata" + ("" if live else ", software.json"),
     }
 
 
