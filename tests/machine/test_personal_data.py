@@ -17,7 +17,7 @@ UUID = "1b9f7a3c-0c1d-4e2f-8a9b-0123456789ab"
         ("\tSerial Number: 35C8D0A1\n\tAsset Tag: rack-17\n",
          "\tSerial Number: removed\n\tAsset Tag: removed\n"),
         (f"    GPU UUID                        : GPU-{UUID}",
-         "    GPU UUID                        : removed"),
+         "    GPU UUID                        : N/A"),
         (f"GPU 0: Tesla P40 (UUID: GPU-{UUID})", "GPU 0: Tesla P40 (UUID: removed)"),
         ("\tSystem UUID: 4c4c4544-0042", "\tSystem UUID: removed"),
         (f"root=UUID={UUID} ro quiet", "root=UUID=removed ro quiet"),

@@ -24,12 +24,12 @@ def read_limits(
 ) -> Limits:
     """The CPUs, CPU time and memory that this process may use.
 
-    `cpus` are those online; `affinity` is the running process's mask, None for a captured
-    machine: there all CPUs of the group's cpuset count.
+    `cpus` are those online; `affinity` is the mask of the process that looked, None where it
+    is not known: there all CPUs of the group's cpuset count.
     """
     groups = _groups(files)
-    allowed = affinity
-    if allowed is None:
+    allowed = None if affinity is None else tuple(sorted(set(affinity) & set(cpus)))
+    if not allowed:
         allowed = tuple(sorted(set(cpus) & set(_cpuset(files, groups) or cpus)))
     memory_bytes, used_bytes = _memory(files, groups, total_bytes)
     return Limits(

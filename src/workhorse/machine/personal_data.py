@@ -108,7 +108,10 @@ def program(command: str) -> str:
 
 
 def _hide_value(line: re.Match[str]) -> str:
-    return line[0] if _SAYS_NOTHING.fullmatch(line[2]) else line[1] + GONE
+    if _SAYS_NOTHING.fullmatch(line[2]):
+        return line[0]
+    # To the reader of `nvidia-smi -q` the card has no UUID then, not one named so.
+    return line[1] + ("N/A" if "gpu uuid" in line[1].lower() else GONE)
 
 
 def _hide_row(row: re.Match[str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from workhorse.machine.files import CAPTURE_NOTE, HostFiles
-from workhorse.machine.kernel_text import fields, words
+from workhorse.machine.kernel_text import CPUS_MAX, cpu_list, fields, words
 from workhorse.records import System
 from workhorse.text import Text
 
@@ -37,6 +37,9 @@ class _Note:
     architecture: str | None = None
     glibc: str | None = None
     libgomp: bool | None = None
+    affinity: tuple[int, ...] | None = None
+    unknown_texts: tuple[str, ...] = ()  # of texts pasted together
+    cores_inferred: bool = False
 
 
 def read_note(files: HostFiles) -> tuple[Running, tuple[Text, ...]]:
@@ -52,7 +55,28 @@ def read_note(files: HostFiles) -> tuple[Running, tuple[Text, ...]]:
             f"无法读取 {CAPTURE_NOTE}：架构与 C 库版本未知。",
         )
         return Running(), (doubt,)
-    return Running(words(note.architecture), None, words(note.glibc), note.libgomp), ()
+    doubts: list[Text] = []
+    if note.unknown_texts:
+        listed = ", ".join(words(name) or "?" for name in note.unknown_texts[:40])
+        doubts.append(
+            Text(
+                f"Texts that were not recognised and not used: {listed}.",
+                f"以下文本无法识别，未被使用：{listed}。",
+            )
+        )
+    if note.cores_inferred:
+        doubts.append(
+            Text(
+                "Which CPUs share a physical core is inferred from the counts that lscpu gives;"
+                " `lscpu -e` would tell.",
+                "逻辑 CPU 与物理核心的对应关系是按 lscpu 的数目推断的；`lscpu -e` 可给出准确结果。",
+            )
+        )
+    affinity = note.affinity and cpu_list(",".join(map(str, note.affinity[:CPUS_MAX])))
+    return (
+        Running(words(note.architecture), affinity or None, words(note.glibc), note.libgomp),
+        tuple(doubts),
+    )
 
 
 def read_system(files: HostFiles, running: Running) -> System:
