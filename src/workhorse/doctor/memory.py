@@ -1,0 +1,301 @@
+"""Main memory: modules, channels, rates, errors, and what was measured of its speed."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from workhorse.doctor.opinion import Opinion, finding, is_virtual, on_cpu_alone
+from workhorse.knowledge.health import threshold
+from workhorse.records import Bandwidth, Dimm, Finding, Machine
+from workhorse.text import Text
+from workhorse.units import show_bandwidth, show_bytes, show_share
+
+
+def judge_memory(machine: Machine) -> Opinion:
+    """What the memory's modules and nodes give and lose."""
+    memory = machine.memory
+    findings = [*empty_nodes(machine), *errors(machine), *measured_low(machine), *remote(machine)]
+    unchecked = []
+    if is_virtual(machine):
+        unchecked.append(
+            Text(
+                "In a virtual machine the memory modules of the host cannot be seen.",
+                "虚拟机中看不到宿主机的内存条。",
+            )
+        )
+    elif memory.dimms is None and memory.channels_in_use is None:
+        unchecked.append(
+            Text(
+                "Memory modules, channels and their rate: run `sudo workhorse doctor`.",
+                "内存条、通道与频率：请运行 `sudo workhorse doctor`。",
+            )
+        )
+    else:
+        findings += [*channels(machine), *rates(machine), *sizes(machine)]
+    return Opinion(tuple(findings), good_memory(machine), tuple(unchecked))
+
+
+def populated(machine: Machine) -> tuple[Dimm, ...]:
+    """The slots with a module in them."""
+    return tuple(dimm for dimm in machine.memory.dimms or () if dimm.size_bytes)
+
+
+def channels(machine: Machine) -> Iterator[Finding]:
+    """Channels without a module, and sockets that differ."""
+    in_use, has = machine.memory.channels_in_use, machine.cpu.memory_channels
+    if not in_use:
+        return
+    evidence = dimm_lines(machine)
+    # A socket without any module has a finding of its own: a node without memory.
+    filled = [count for count in in_use if count > 0]
+    if has and filled and min(filled) < has:
+        lost = 1 - sum(filled) / (has * len(filled))
+        listed = ", ".join(f"{count} of {has}" for count in in_use)
+        listed_zh = "、".join(f"{count}/{has}" for count in in_use)
+        yield finding(
+            "memory.channels-empty",
+            Text(
+                f"Memory channels in use, socket by socket: {listed}. {show_share(lost)} of the "
+                "bandwidth is missing.",
+                f"各插槽已用内存通道：{listed_zh}，缺少 {show_share(lost)} 的带宽。",
+            ),
+            evidence=evidence,
+            share_lost=on_cpu_alone(machine, lost),
+        )
+    elif len(set(filled)) > 1 or len(set(socket_sizes(machine).values())) > 1:
+        sizes_by_socket = socket_sizes(machine)
+        listed = ", ".join(
+            f"socket {socket}: {show_bytes(size)}" for socket, size in sizes_by_socket.items()
+        ) or ", ".join(f"{count} channels" for count in in_use)
+        yield finding(
+            "memory.sockets-unequal",
+            Text(f"The sockets' memory differs: {listed}.", f"各插槽内存不一致：{listed}。"),
+            evidence=evidence,
+        )
+
+
+def socket_sizes(machine: Machine) -> dict[int, int]:
+    """The memory of each socket, where the board's table says it of every module."""
+    found: dict[int, int] = defaultdict(int)
+    for dimm in populated(machine):
+        if dimm.socket is None:
+            return {}
+        found[dimm.socket] += dimm.size_bytes or 0
+    return dict(sorted(found.items()))
+
+
+def rates(machine: Machine) -> Iterator[Finding]:
+    """Modules that run slower than they and the CPU could."""
+    known = [
+        (dimm.rated_mt_s, dimm.configured_mt_s)
+        for dimm in populated(machine)
+        if dimm.rated_mt_s and dimm.configured_mt_s
+    ]
+    if not known:
+        return
+    limit = machine.cpu.memory_rate_max_mt_s
+    slowest = min(rated for rated, _ in known)
+    fastest = max(rated for rated, _ in known)
+    runs_at = min(configured for _, configured in known)
+    possible = min(filter(None, (slowest, limit)))
+    tolerance = threshold("memory_rate_share")
+    seen_by = tuple(
+        f"{n} × rated {r} MT/s, runs at {c} MT/s" for (r, c), n in Counter(known).items()
+    )
+    if runs_at < possible * tolerance:
+        lost = 1 - runs_at / possible
+        yield finding(
+            "memory.slow-rate",
+            Text(
+                f"Memory runs at {runs_at} MT/s; {possible} MT/s is possible.",
+                f"内存运行在 {runs_at} MT/s，可达 {possible} MT/s。",
+            ),
+            evidence=seen_by,
+            share_lost=on_cpu_alone(machine, lost) if limit else None,
+            # Not knowing the CPU's limit, the module's rate may simply be beyond it.
+            level=None if limit else "note",
+            sure="certain" if limit else "possible",
+        )
+    elif slowest < min(filter(None, (fastest, limit))) * tolerance:
+        best = min(filter(None, (fastest, limit)))
+        yield finding(
+            "memory.mixed-rates",
+            Text(
+                f"Modules rated {slowest} and {fastest} MT/s are mixed: all run at {runs_at}.",
+                f"混用了 {slowest} 与 {fastest} MT/s 的内存条，全部运行在 {runs_at} MT/s。",
+            ),
+            evidence=seen_by,
+            share_lost=on_cpu_alone(machine, 1 - runs_at / best) if runs_at < best else None,
+        )
+
+
+def sizes(machine: Machine) -> Iterator[Finding]:
+    """Channels of one socket that hold different amounts."""
+    amounts: dict[tuple[int, int], int] = defaultdict(int)
+    for dimm in populated(machine):
+        if dimm.socket is None or dimm.channel is None:
+            return
+        amounts[dimm.socket, dimm.channel] += dimm.size_bytes or 0
+    by_socket: dict[int, set[int]] = defaultdict(set)
+    for (socket, _), amount in amounts.items():
+        by_socket[socket].add(amount)
+    uneven = {socket: found for socket, found in by_socket.items() if len(found) > 1}
+    if not uneven:
+        return
+    listed = "; ".join(
+        f"{socket}: {', '.join(map(show_bytes, sorted(found)))}"
+        for socket, found in sorted(uneven.items())
+    )
+    yield finding(
+        "memory.mixed-sizes",
+        Text(
+            f"Channels hold different amounts (socket {listed}).",
+            f"各通道容量不同（插槽 {listed}）。",
+        ),
+        evidence=dimm_lines(machine),
+    )
+
+
+def empty_nodes(machine: Machine) -> Iterator[Finding]:
+    """NUMA nodes with CPUs and no memory."""
+    empty = [n for n in machine.nodes if n.cpus and n.memory_total_bytes == 0]
+    if not empty or len(machine.nodes) < 2:
+        return
+    listed = ", ".join(str(node.index) for node in empty)
+    yield finding(
+        "memory.node-empty",
+        Text(
+            f"NUMA node {listed} has CPUs and no memory.", f"NUMA 节点 {listed} 有 CPU 但没有内存。"
+        ),
+        evidence=(f"node {node.index}: {len(node.cpus)} CPUs, 0 bytes" for node in empty),
+    )
+
+
+def errors(machine: Machine) -> Iterator[Finding]:
+    """What the memory controllers counted, with the kernel's lines about it."""
+    memory = machine.memory
+    lines = [event for event in machine.events or () if event.kind == "memory"]
+    said = tuple(event.text for event in lines[:3])
+    if memory.ecc_uncorrected:
+        yield finding(
+            "memory.errors-uncorrected",
+            Text(
+                f"{memory.ecc_uncorrected} memory errors could not be corrected.",
+                f"有 {memory.ecc_uncorrected} 个内存错误无法纠正。",
+            ),
+            evidence=(f"ue_count {memory.ecc_uncorrected}", *said),
+        )
+        return
+    count = memory.ecc_corrected or 0
+    if not count and not lines:
+        return
+    often = count >= threshold("memory_corrected_errors")
+    seen = (
+        Text(f"{count} memory errors were corrected.", f"已纠正 {count} 个内存错误。")
+        if count
+        else Text(
+            f"The kernel's log tells of memory errors ({sum(e.times for e in lines)}).",
+            f"内核日志记录了内存错误（{sum(e.times for e in lines)} 次）。",
+        )
+    )
+    yield finding(
+        "memory.errors-corrected",
+        seen,
+        evidence=(f"ce_count {count}", *said),
+        level="warning" if often else "note",
+        sure="certain" if often else "possible",
+    )
+
+
+def whole_machine(machine: Machine) -> Bandwidth | None:
+    """The best that all CPUs together read, each from its own node; None when not measured."""
+    everywhere = [b for b in machine.memory.bandwidths if b.node is None]
+    return max(everywhere, key=lambda b: b.bytes_per_s, default=None)
+
+
+def measured_low(machine: Machine) -> Iterator[Finding]:
+    """A measured bandwidth far below what the modules are rated for."""
+    rated, best = machine.memory.rated_bandwidth_bytes_per_s, whole_machine(machine)
+    every = {cpu for core in machine.cpu.cores for cpu in core.cpus}
+    # A part of the CPUs cannot fill the channels of all, and a virtual machine's rating is made up.
+    if not rated or best is None or is_virtual(machine) or machine.limits.quota_cpus:
+        return
+    if not every or set(machine.limits.cpus) != every:
+        return
+    share = best.bytes_per_s / rated
+    if share >= threshold("memory_measured_share"):
+        return
+    busy = (machine.busy_cpus or 0) > len(every) / 4
+    reachable = threshold("memory_reachable_share")
+    yield finding(
+        "memory.slower-than-rated",
+        Text(
+            f"Memory read at {show_bandwidth(best.bytes_per_s)}, {show_share(share)} of the "
+            f"rated {show_bandwidth(rated)}; {show_share(reachable)} is usual.",
+            f"内存实测 {show_bandwidth(best.bytes_per_s)}，为额定 {show_bandwidth(rated)} 的 "
+            f"{show_share(share)}；通常可达 {show_share(reachable)}。",
+        ),
+        evidence=(f"{best.threads} threads, {best.pages} pages, {best.method}",),
+        share_lost=None if busy else on_cpu_alone(machine, 1 - share / reachable),
+        level="note" if busy else None,
+        sure="possible" if busy else None,
+    )
+
+
+def remote(machine: Machine) -> Iterator[Finding]:
+    """How much slower memory of another node was read than a node's own."""
+    local: dict[int, float] = {}
+    across: dict[int, float] = {}
+    for found in machine.memory.bandwidths:
+        if found.node is None:
+            continue
+        own = found.memory_nodes is None or found.memory_nodes == (found.node,)
+        if not own and (found.memory_nodes is None or found.node in found.memory_nodes):
+            continue  # interleaved over both: neither near nor far
+        kind = local if own else across
+        kind[found.node] = max(found.bytes_per_s, kind.get(found.node, 0.0))
+    both = [(across[node] / local[node], node) for node in across if local.get(node)]
+    if not both:
+        return
+    share, node = min(both)
+    if share >= 1:
+        return
+    yield finding(
+        "memory.cross-node",
+        Text(
+            f"Another node's memory reads at {show_bandwidth(across[node])}, {show_share(share)} "
+            f"of the own {show_bandwidth(local[node])}.",
+            f"跨节点读内存 {show_bandwidth(across[node])}，为本地 {show_bandwidth(local[node])} 的 "
+            f"{show_share(share)}。",
+        ),
+        evidence=(f"node {node}: local {local[node]:.4g} B/s, across {across[node]:.4g} B/s",),
+    )
+
+
+def dimm_lines(machine: Machine) -> tuple[str, ...]:
+    """The modules, equal ones together, and how many slots are empty."""
+    every = machine.memory.dimms or ()
+    kinds = Counter(
+        f"{show_bytes(d.size_bytes)} {d.kind or 'memory'}"
+        + (f" in socket {d.socket}" if d.socket is not None else "")
+        for d in populated(machine)
+    )
+    empty = sum(dimm.size_bytes == 0 for dimm in every)
+    lines = [f"{count} × {kind}" for kind, count in kinds.items()]
+    if in_use := machine.memory.channels_in_use:
+        lines.append(f"channels in use: {', '.join(map(str, in_use))}")
+    return (*lines[:8], *([f"{empty} slots empty"] if empty else []))
+
+
+def good_memory(machine: Machine) -> Text | None:
+    """The memory in a line, for a reader whose memory is well."""
+    memory = machine.memory
+    if memory.total_bytes is None:
+        return None
+    parts, parts_zh = [show_bytes(memory.total_bytes)], [show_bytes(memory.total_bytes)]
+    if memory.channels_in_use and machine.cpu.memory_channels and not is_virtual(machine):
+        parts.append("every channel filled")
+        parts_zh.append("通道全部插满")
+    if (best := whole_machine(machine)) is not None:
+        parts.append(f"read at {show_bandwidth(best.bytes_per_s)}")
+        parts_zh.append(f"实测读取 {show_bandwidth(best.bytes_per_s)}")
+    return Text(f"Memory: {', '.join(parts)}.", f"内存：{'，'.join(parts_zh)}。")

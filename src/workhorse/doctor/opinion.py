@@ -1,0 +1,88 @@
+"""What the doctor thinks of one subject, and how its findings are put into words."""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from workhorse.knowledge.findings import wordings
+from workhorse.records import Finding, Gpu, Level, Machine
+from workhorse.text import Text
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """One subject: what was found, what to say when it is well, what could not be looked at.
+
+    `good` is None when nothing of the subject was known; it is told only when no finding is
+    worse than a note.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    good: Text | None = None
+    unchecked: tuple[Text, ...] = ()
+
+
+def finding(
+    code: str,
+    seen: Text,
+    *,
+    evidence: Iterable[str] = (),
+    level: Level | None = None,
+    share_lost: float | None = None,
+    sure: Literal["certain", "likely", "possible"] | None = None,
+    **values: object,
+) -> Finding:
+    """The finding `code` in the words of knowledge/findings.toml.
+
+    `values` fill the places in its words, `level` and `sure` replace the table's.
+    """
+    row = wordings()[code]
+    return Finding(
+        code=code,
+        level=level or row.level,
+        seen=seen,
+        why=Text(row.why_en.format(**values), row.why_zh.format(**values)),
+        remedy=Text(row.step_en.format(**values), row.step_zh.format(**values)),
+        source=row.source,
+        command=row.command.format(**values) if row.command else None,
+        evidence=tuple(evidence),
+        share_lost=share_lost,
+        sure=sure or row.sure,
+    )
+
+
+def alike(gpus: Iterable[Gpu], key: Callable[[Gpu], K | None]) -> list[tuple[K, list[Gpu]]]:
+    """Cards of which `key` says the same, together: eight equal cards are one finding.
+
+    Cards of which it says None are left out.
+    """
+    groups: dict[K, list[Gpu]] = {}
+    for gpu in gpus:
+        told = key(gpu)
+        if told is not None:
+            groups.setdefault(told, []).append(gpu)
+    return list(groups.items())
+
+
+def named(gpus: Sequence[Gpu]) -> Text:
+    """Cards as a sentence calls them: `GPU 0, 1 (Tesla V100-PCIE-16GB)`."""
+    indexes = [str(gpu.index) for gpu in gpus]
+    names = ", ".join(dict.fromkeys(gpu.name for gpu in gpus))
+    return Text(f"GPU {', '.join(indexes)} ({names})", f"GPU {'、'.join(indexes)}（{names}）")
+
+
+def is_virtual(machine: Machine) -> bool:
+    """True in a virtual machine: board, slots and memory modules shown there are made up."""
+    if machine.system.hypervisor is not None:
+        return machine.system.hypervisor != ""
+    return "hypervisor" in machine.cpu.flags
+
+
+def on_cpu_alone(machine: Machine, share: float) -> float | None:
+    """`share` where models run on the CPU; None where a card may do the work.
+
+    With a card the loss is that of the layers left to the CPU, and the model decides on them.
+    """
+    return None if machine.gpus or machine.gpu_troubles else round(share, 3)
