@@ -10,13 +10,17 @@ from workhorse.text import Text
 
 HOST = "127.0.0.1"
 PORT = 8080
+# File Hierarchy Standard 3.0, 5.8 (2026-11): state of one machine. Under sudo the home folder is
+# root's or the user's, as sudo is set up; what one has changed the other has to find.
+SHARED = Path("/var/lib/workhorse")
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The folders and files of one installation, all under `data`."""
+    """The folders and files of one installation, all under `data` but for `host`."""
 
     data: Path
+    shared: Path | None = None  # what belongs to the machine and to no user; None: in `data`
 
     @property
     def models(self) -> Path:
@@ -33,6 +37,11 @@ class Places:
         """Forecasts and measurements."""
         return self.data / "measurements-1.sqlite"  # the number: of the table's form
 
+    @property
+    def host(self) -> Path:
+        """The original settings of this host; one place, whoever changed them as root."""
+        return (self.shared or self.data) / "host"
+
 
 def places(environ: Mapping[str, str] = os.environ) -> Places:
     """`WORKHORSE_HOME`, else `workhorse` under the user's data folder (XDG)."""
@@ -45,4 +54,4 @@ def places(environ: Mapping[str, str] = os.environ) -> Places:
             Text(f"There is no home folder: {error}.", f"没有主目录：{error}。"),
             Text("Set WORKHORSE_HOME to a folder.", "请把 WORKHORSE_HOME 设为一个目录。"),
         ) from error
-    return Places(Path(base) / "workhorse")
+    return Places(Path(base) / "workhorse", shared=SHARED)

@@ -22,6 +22,10 @@ VERBS: dict[str, Text] = {
         "find the cause of a failure in a log, and the fix", "从日志找出故障原因与解决办法"
     ),
     "bench": Text("measure a running service", "测量正在运行的服务"),
+    "host": Text(
+        "show the host's settings, change them, and bring the originals back",
+        "查看、更改并恢复本机的系统设置",
+    ),
 }
 ABOUT = Text(
     "Puts an idle old server back to work as a private LLM service.",
