@@ -37,6 +37,9 @@ def read_limits(
         quota_cpus=_quota_cpus(files, groups, len(cpus)),
         memory_bytes=memory_bytes,
         memory_used_bytes=used_bytes,
+        # What the kernel lets this process use, whatever group or cpuset says so.
+        memory_nodes=cpu_list(fields(files.text("proc/self/status")).get("Mems_allowed_list"))
+        or None,
     )
 
 

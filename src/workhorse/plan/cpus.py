@@ -1,6 +1,7 @@
 """Which CPUs and how many threads an engine gets."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from workhorse.records import Core, Machine, Reason, Rejected
@@ -31,6 +32,15 @@ def allowed_cores(machine: Machine) -> dict[int, list[Core]]:
     return by_node
 
 
+def allowed_memory(machine: Machine, nodes: Iterable[int]) -> tuple[int, ...] | None:
+    """Of these nodes, those whose memory the cpuset lets us use; None when it is none of them.
+
+    Binding to the memory of another node is refused by the kernel, and ends the start.
+    """
+    allowed = machine.limits.memory_nodes
+    return tuple(sorted(n for n in nodes if allowed is None or n in allowed)) or None
+
+
 def spread_cpus(machine: Machine) -> CpuChoice:
     """One thread for each physical core of every node, memory interleaved: for a model that is
     larger than one node's memory, where binding to a node would end it."""
@@ -45,7 +55,7 @@ def spread_cpus(machine: Machine) -> CpuChoice:
     return CpuChoice(
         threads,
         tuple(sorted(cpu for core in cores for cpu in core.cpus)),
-        tuple(sorted(by_node)),
+        allowed_memory(machine, by_node),
         Reason("threads", str(threads), because),
         (),
     )
@@ -55,7 +65,8 @@ def choose_cpus(machine: Machine, *, beside_node: int | None = None) -> CpuChoic
     """One thread for each physical core of one NUMA node.
 
     `beside_node` is the node of the GPU in use, else the node with most cores is taken (the one
-    with most free memory among equals). A control group's CPU quota cuts the threads.
+    with most free memory among equals); nodes whose memory we may not use come last. A control
+    group's CPU quota cuts the threads.
     """
     by_node = allowed_cores(machine)
     if not by_node:  # topology unreadable: the mask is all that is known
@@ -70,15 +81,21 @@ def choose_cpus(machine: Machine, *, beside_node: int | None = None) -> CpuChoic
     if beside_node in by_node:
         node = beside_node
     else:
-        node = max(by_node, key=lambda n: (len(by_node[n]), free.get(n, 0), -n))
+        node = max(
+            by_node,
+            key=lambda n: (
+                allowed_memory(machine, (n,)) is not None,
+                len(by_node[n]),
+                free.get(n, 0),
+                -n,
+            ),
+        )
     cores = by_node[node]
     cpus = tuple(sorted(cpu for core in cores for cpu in core.cpus))
     threads = quota_cut(len(cores), machine.limits.quota_cpus)
-    several = len(machine.nodes) > 1
+    memory_nodes = allowed_memory(machine, (node,)) if len(machine.nodes) > 1 else None
     reason = Reason("threads", str(threads), why(machine, node, len(cores), threads))
-    return CpuChoice(
-        threads, cpus, (node,) if several else None, reason, rejected(machine, node, cores, threads)
-    )
+    return CpuChoice(threads, cpus, memory_nodes, reason, rejected(machine, node, cores, threads))
 
 
 def quota_cut(cores: int, quota_cpus: float | None) -> int:
@@ -93,6 +110,13 @@ def why(machine: Machine, node: int, cores: int, threads: int) -> Text:
         return Text(
             f"The control group's quota is {quota:g} CPUs; more threads would be throttled.",
             f"控制组配额为 {quota:g} 个 CPU，更多线程只会被限流。",
+        )
+    if len(machine.nodes) > 1 and allowed_memory(machine, (node,)) is None:
+        return Text(
+            f"One thread for each of the {cores} physical cores of node {node}; the cpuset of "
+            "this process forbids that node's memory, so the weights lie on another node.",
+            f"节点 {node} 的 {cores} 个物理核各一个线程；本进程的 cpuset 不允许使用该节点的内存，"
+            "权重只能放在其他节点。",
         )
     if len(machine.nodes) > 1:
         return Text(

@@ -100,6 +100,7 @@ class Limits:
     quota_cpus: float | None  # CPU time per second the group may use; None: no quota
     memory_bytes: int | None  # the group's memory limit; None: none
     memory_used_bytes: int | None
+    memory_nodes: tuple[int, ...] | None = None  # whose memory the cpuset allows; None: unknown
 
 
 @dataclass(frozen=True, slots=True)
