@@ -1,6 +1,10 @@
 """Changing a host's settings and bringing them back: on a tree, and for real."""
 
 import os
+import shutil
+import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +30,7 @@ from workhorse.doctor.host import Change
 from workhorse.knowledge.host_settings import knobs
 from workhorse.machine.files import DirectoryFiles, PackedFiles
 from workhorse.machine.host import apply, read_only, read_settings, undo, write_value
-from workhorse.machine.host_journal import read_journal
+from workhorse.machine.host_journal import JOURNAL, read_journal
 
 
 @pytest.fixture
@@ -247,3 +251,41 @@ def test_a_real_setting_there_and_back(
         (outcome,) = undo(Path("/"), tmp_path)
         assert outcome.ending == "restored" and place.read_text() == before
     assert read_journal(tmp_path) is None
+
+
+READ_ONLY = """
+import subprocess, sys
+from pathlib import Path
+from workhorse.machine.host import read_only, write_value
+for words in (["--bind", "/proc/sys", "/proc/sys"], ["-o", "remount,bind,ro", "/proc/sys"]):
+    if subprocess.run(["mount", *words], capture_output=True).returncode:
+        sys.exit(77)
+path = "proc/sys/vm/swappiness"
+assert read_only(Path("/"), [path, "proc/self/limits"]) == {path, "proc/self/limits"}
+try:
+    write_value(Path("/") / path, "60")
+except OSError:
+    sys.exit(0)
+sys.exit("it could be written")
+"""
+
+
+def test_a_read_only_mount_as_in_a_container_is_seen() -> None:
+    unshare = shutil.which("unshare")
+    if os.geteuid() != 0 or unshare is None:
+        pytest.skip("only root can make such a mount")
+    command = [unshare, "--mount", sys.executable, "-c", READ_ONLY]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if done.returncode == 77 or "unshare failed" in done.stderr:
+        pytest.skip("mounts are not allowed here")
+    assert done.returncode == 0, done.stderr
+
+
+def test_originals_are_readable_without_root_whatever_the_umask(root: Path, folder: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        apply(root, folder, changes(root), write=Kernel())
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE(p.stat().st_mode) for p in (folder.parent, folder, folder / JOURNAL)]
+    assert modes == [0o755, 0o755, 0o644]

@@ -126,13 +126,8 @@ def run_apply(args: argparse.Namespace) -> int:
     changes = [change for one in advice for change in one.changes]
     if not changes:
         return _nothing_to_change(advice, args)
-    if not args.json:
-        wanted = [one for one in advice if one.changes]
-        print_settings(wanted, args.lang)
-        print_reasons(wanted, args.lang)
-        sys.stdout.flush()
     require_root([change.path for change in changes], args)
-    if not args.yes and not agreed(args):
+    if not args.yes and not agreed([one for one in advice if one.changes], args):
         print(_DECLINED.in_language(args.lang), file=sys.stderr)
         return EXIT_FAILED
     try:
@@ -197,17 +192,23 @@ def root_command(args: argparse.Namespace) -> str:
     return shlex.join(words)
 
 
-def agreed(args: argparse.Namespace) -> bool:
-    """Ask; AppError when there is no terminal to ask at."""
+def agreed(advice: Sequence[Advice], args: argparse.Namespace) -> bool:
+    """Show what would change and ask; AppError when there is no terminal to ask at."""
     if args.json or not sys.stdin.isatty():
         raise AppError(
             Text(
                 "Nobody can be asked here, so nothing was changed.",
                 "此处无法询问，因此未做任何更改。",
             ),
-            Text("Add --yes to change without asking.", "加上 --yes 可不询问直接更改。"),
+            Text(
+                "Add --yes to change without asking; `workhorse host show` shows what would.",
+                "加上 --yes 可不询问直接更改；`workhorse host show` 可查看将更改的内容。",
+            ),
             exit_code=EXIT_USAGE,
         )
+    print_settings(advice, args.lang)
+    print_reasons(advice, args.lang)
+    sys.stdout.flush()
     question = Text("Change these settings? [y/N] ", "更改以上设置？[y/N] ")
     print(question.in_language(args.lang), end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes", "是", "好")
@@ -288,7 +289,8 @@ def print_outcomes(outcomes: Sequence[Outcome], args: argparse.Namespace) -> Non
     rows = []
     for (knob, before, now, ending, why), files in alike.items():
         result = ENDINGS[ending].in_language(args.lang)
-        said = f"{result}: {why.in_language(args.lang)}" if why else result
+        colon = Text(": ", "：").in_language(args.lang)
+        said = f"{result}{colon}{why.in_language(args.lang)}" if why else result
         label = labels[knob].in_language(args.lang)
         shown = f"{label} (×{files})" if files > 1 else label
         rows.append((shown, before or UNKNOWN, now or UNKNOWN, said))

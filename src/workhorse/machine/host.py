@@ -290,8 +290,8 @@ def _not_taken(now: str | None) -> Text:
 
 def _others(now: str) -> Text:
     return Text(
-        f"Somebody else has set it to {now} since: left as it is.",
-        f"其间已被他人改为 {now}，保持不变。",
+        f"Somebody else has set it to {now} since.",
+        f"其间已被他人改为 {now}。",
     )
 
 

@@ -24,6 +24,8 @@ JOURNAL = "original-settings-1.json"  # the number: of its form
 _LOCK = "lock"
 # 8192 CPUs with two settings each, 300 bytes a setting.
 _JOURNAL_BYTES_MAX = 8 * 1024**2
+# `host show` needs no root, whatever root's umask.
+_FOR_ALL = 0o644
 _VALUE = re.compile(r"[A-Za-z0-9_+-]{1,64}", re.ASCII)
 
 
@@ -64,6 +66,11 @@ def read_journal(folder: Path) -> Journal | None:
         _check(journal)
     except FileNotFoundError:
         return None
+    except PermissionError as error:
+        raise AppError(
+            Text(f"Only root may read {path}.", f"只有 root 才能读取 {path}。"),
+            Text("Run the same command with sudo.", "请用 sudo 运行同一命令。"),
+        ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise AppError(
             Text(
@@ -95,6 +102,7 @@ def write_journal(folder: Path, journal: Journal) -> None:
             with os.fdopen(os.open(part, flags, 0o644), "w", encoding="utf-8") as file:
                 file.write(to_json(journal) + "\n")
                 file.flush()
+                os.fchmod(file.fileno(), _FOR_ALL)
                 os.fsync(file.fileno())
             part.replace(folder / JOURNAL)
         _sync(folder)
@@ -107,8 +115,11 @@ def locked(folder: Path) -> Iterator[None]:
     Raises AppError when another one has it, or the folder cannot be written.
     """
     with _folder_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        _sync(folder.parent)
+        for place in (folder.parent, folder):
+            if not place.is_dir():
+                place.mkdir(parents=True)
+                place.chmod(_FOR_ALL | 0o111)
+                _sync(place.parent)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(folder / _LOCK, flags, 0o644)
     try:
