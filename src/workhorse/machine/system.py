@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from workhorse.machine.enclosure import (
+    container_of,
+    dmi_word,
+    read_container,
+    read_hypervisor,
+)
 from workhorse.machine.files import CAPTURE_NOTE, HostFiles
+from workhorse.machine.iommu import read_iommu
 from workhorse.machine.kernel_text import CPUS_MAX, cpu_list, fields, words
 from workhorse.records import System
 from workhorse.text import Text
@@ -20,6 +27,7 @@ class Running:
     affinity: tuple[int, ...] | None = None
     glibc: str | None = None
     libgomp: bool | None = None
+    container: str | None = None  # as the environment of the process says
 
 
 def ask_running() -> Running:
@@ -29,6 +37,7 @@ def ask_running() -> Running:
         affinity=tuple(sorted(os.sched_getaffinity(0))),
         glibc=_glibc(),
         libgomp=_libgomp(),
+        container=container_of(os.environ),
     )
 
 
@@ -40,6 +49,7 @@ class _Note:
     affinity: tuple[int, ...] | None = None
     unknown_texts: tuple[str, ...] = ()  # of texts pasted together
     cores_inferred: bool = False
+    container: str | None = None
 
 
 def read_note(files: HostFiles) -> tuple[Running, tuple[Text, ...]]:
@@ -73,14 +83,21 @@ def read_note(files: HostFiles) -> tuple[Running, tuple[Text, ...]]:
             )
         )
     affinity = note.affinity and cpu_list(",".join(map(str, note.affinity[:CPUS_MAX])))
-    return (
-        Running(words(note.architecture), affinity or None, words(note.glibc), note.libgomp),
-        tuple(doubts),
+    running = Running(
+        architecture=words(note.architecture),
+        affinity=affinity or None,
+        glibc=words(note.glibc),
+        libgomp=note.libgomp,
+        container=words(note.container, longest=40),
     )
+    return running, tuple(doubts)
 
 
-def read_system(files: HostFiles, running: Running) -> System:
-    """Kernel, distribution, C library and OpenMP run time."""
+def read_system(files: HostFiles, running: Running, flags: tuple[str, ...] = ()) -> System:
+    """Kernel, distribution, C library and OpenMP run time; what is around them, and the board.
+
+    `flags` are the CPU's: a hypervisor shows itself there.
+    """
     release = fields(files.text("etc/os-release") or files.text("usr/lib/os-release"), "=")
     name = release.get("PRETTY_NAME") or release.get("NAME")
     return System(
@@ -88,7 +105,20 @@ def read_system(files: HostFiles, running: Running) -> System:
         distribution=words(name.strip("\"'")) if name else None,
         glibc=running.glibc,
         libgomp=running.libgomp,
+        board=read_board(files),
+        hypervisor=read_hypervisor(files, flags),
+        container=read_container(files, running.container),
+        iommu=read_iommu(files),
     )
+
+
+def read_board(files: HostFiles) -> str | None:
+    """Maker and product of the server, else of the board; the files with serials stay closed."""
+    for kind in (("sys_vendor", "product_name"), ("board_vendor", "board_name")):
+        found = [dmi_word(files, name) for name in kind]
+        if found[1] is not None:
+            return " ".join(word for word in found if word is not None)
+    return None
 
 
 def _glibc() -> str | None:
