@@ -152,6 +152,32 @@ def test_the_running_process_has_its_own_mask() -> None:
     assert limits({f"{V1}/cpuset.cpus.effective": "0-7"}, affinity=(3, 5)).cpus == (3, 5)
 
 
+@pytest.mark.parametrize(
+    ("files", "nodes"),
+    [
+        ({"proc/self/status": "Name:\tx\nMems_allowed_list:\t0-1\n"}, (0, 1)),
+        ({f"{V1}/cpuset.mems.effective": "1\n"}, (1,)),
+        ({"proc/self/cgroup": "0::/a/b\n", f"{V1}/a/cpuset.mems.effective": "0\n"}, (0,)),
+        (
+            {"proc/self/cgroup": "3:cpuset:/c1\n", f"{V1}/cpuset/c1/cpuset.effective_mems": "1\n",
+             f"{V1}/cpuset/c1/cpuset.mems": "0-1\n"},
+            (1,),
+        ),
+        ({"proc/self/cgroup": "3:cpuset:/\n", f"{V1}/cpuset/cpuset.mems": "0-3\n"}, (0, 1, 2, 3)),
+        (
+            {"proc/self/status": "Mems_allowed_list:\t0\n", f"{V1}/cpuset.mems.effective": "0-1"},
+            (0,),
+        ),
+        ({"proc/self/status": "Mems_allowed_list:\tx\n", f"{V1}/cpuset.mems.effective": ""}, None),
+        ({}, None),
+    ],
+)  # fmt: skip
+def test_the_nodes_whose_memory_is_ours(
+    files: dict[str, object], nodes: tuple[int, ...] | None
+) -> None:
+    assert limits(files).memory_nodes == nodes
+
+
 # ---------------------------------------------------------------- load
 
 

@@ -14,6 +14,9 @@ _DEPTH_MAX = 64
 # Version 1 writes "no limit" as the largest multiple of a page that fits 63 bits; nobody has
 # 4 EiB of memory.
 _NO_LIMIT_BYTES = 2**62
+# Version 2, version 1, and version 1 before the kernel told what the groups above leave over.
+_CPUS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
+_MEMORY_NODES = ("cpuset.mems.effective", "cpuset.effective_mems", "cpuset.mems")
 
 
 def read_limits(
@@ -22,7 +25,7 @@ def read_limits(
     affinity: tuple[int, ...] | None,
     total_bytes: int | None,
 ) -> Limits:
-    """The CPUs, CPU time and memory that this process may use.
+    """The CPUs, CPU time, memory and memory nodes that this process may use.
 
     `cpus` are those online; `affinity` is the mask of the process that looked, None where it
     is not known: there all CPUs of the group's cpuset count.
@@ -30,16 +33,14 @@ def read_limits(
     groups = _groups(files)
     allowed = None if affinity is None else tuple(sorted(set(affinity) & set(cpus)))
     if not allowed:
-        allowed = tuple(sorted(set(cpus) & set(_cpuset(files, groups) or cpus)))
+        allowed = tuple(sorted(set(cpus) & set(_cpuset(files, groups, _CPUS) or cpus)))
     memory_bytes, used_bytes = _memory(files, groups, total_bytes)
     return Limits(
         cpus=allowed,
         quota_cpus=_quota_cpus(files, groups, len(cpus)),
         memory_bytes=memory_bytes,
         memory_used_bytes=used_bytes,
-        # What the kernel lets this process use, whatever group or cpuset says so.
-        memory_nodes=cpu_list(fields(files.text("proc/self/status")).get("Mems_allowed_list"))
-        or None,
+        memory_nodes=_memory_nodes(files, groups),
     )
 
 
@@ -127,12 +128,22 @@ def _working_set(files: HostFiles, place: str, cache: str, used: int | None) -> 
     return max(0, used - (number(stat.get(cache)) or 0))
 
 
-def _cpuset(files: HostFiles, groups: dict[str, tuple[str, ...]]) -> tuple[int, ...] | None:
-    """The CPUs that the innermost group with a cpuset may use."""
-    names = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
+def _cpuset(
+    files: HostFiles, groups: dict[str, tuple[str, ...]], names: tuple[str, ...]
+) -> tuple[int, ...] | None:
+    """The CPUs or memory nodes that the innermost group with a cpuset may use."""
     for place in (*groups.get("cpuset", ()), *groups[""]):
         for name in names:
-            cpus = cpu_list(files.text(f"{place}/{name}"))
-            if cpus:
-                return cpus
+            listed = cpu_list(files.text(f"{place}/{name}"))
+            if listed:
+                return listed
     return None
+
+
+def _memory_nodes(files: HostFiles, groups: dict[str, tuple[str, ...]]) -> tuple[int, ...] | None:
+    """The nodes whose memory the kernel lets this process have, whatever group says so.
+
+    A captured tree may have the group's files alone.
+    """
+    told = cpu_list(fields(files.text("proc/self/status")).get("Mems_allowed_list"))
+    return told or _cpuset(files, groups, _MEMORY_NODES)
