@@ -38,9 +38,10 @@ def kernel_files(
     table: str | None = None,
     numactl: str | None = None,
     free: str | None = None,
+    cpuinfo: str | None = None,
 ) -> dict[str, str]:
     """The files by path, as far as the texts tell: `lscpu`, `lscpu -e` or `-p`, `numactl -H`,
-    `free`.
+    `free`, and one CPU of /proc/cpuinfo.
 
     Which CPUs share a core is lscpu's table where there is one, else inferred from the counts.
     """
@@ -54,12 +55,22 @@ def kernel_files(
     files = _memory_files(free, numactl)
     if not cpus:
         return files
+    facts = {**_counts(cpuinfo, len(cpus)), **facts}
     files[f"{_CPU}/online"] = _joined(cpus)
     files |= _node_files(nodes, numactl)
     files |= _core_files(_table_cores(rows) or _inferred_cores(facts, cpus, nodes))
     files |= _cache_files(facts, cpus[0])
     files |= _cpuinfo(facts, cpus[0])
     return files
+
+
+def _counts(cpuinfo: str | None, cpus: int) -> dict[str, str]:
+    """Threads of a core and sockets, from what one CPU says of its socket."""
+    facts = fields(cpuinfo)
+    siblings, cores = number(facts.get("siblings")), number(facts.get("cpu cores"))
+    if not siblings or not cores or siblings % cores or cpus % siblings:
+        return {}
+    return {"Thread(s) per core": str(siblings // cores), "Socket(s)": str(cpus // siblings)}
 
 
 def inferred(lscpu: str | None, table: str | None) -> bool:

@@ -19,7 +19,7 @@ CARDS = said_path("nvidia-smi", "-L")
 NVLINKS = said_path("nvidia-smi", "nvlink", "-s")
 LSPCI, DMESG = said_path("lspci", "-vv"), said_path("dmesg")
 LSCPU, NUMACTL, FREE = said_path("lscpu"), said_path("numactl", "-H"), said_path("free")
-LSCPU_TABLE, DMIDECODE = said_path("lscpu", "-e"), said_path("dmidecode")
+LSCPU_TABLE, DMIDECODE = said_path("lscpu", "-e"), said_path("dmidecode", "-t", "memory")
 NVCC, UNAME, LDD = said_path("nvcc", "--version"), said_path("uname", "-a"), said_path("ldd")
 ULIMIT = said_path("ulimit", "-a")
 _COMMANDS = (
@@ -188,7 +188,7 @@ def _from_json(text: str) -> str:
 def _with_kernel_files(found: dict[str, str], unknown: tuple[str, ...]) -> LooseTexts:
     """The files that commands tell of, wherever the kernel's own are not among the texts."""
     lscpu, table, cpuinfo = (found.get(p) for p in (LSCPU, LSCPU_TABLE, "proc/cpuinfo"))
-    made = kernel_files(lscpu, table, found.get(NUMACTL), found.get(FREE))
+    made = kernel_files(lscpu, table, found.get(NUMACTL), found.get(FREE), cpuinfo)
     cpus = len((made.get("sys/devices/system/cpu/online") or "").split(","))
     told = len(re.findall(r"^core id\s*:", cpuinfo or "", re.MULTILINE)) >= cpus
     if told:  # /proc/cpuinfo knows who shares a core; counts could only guess

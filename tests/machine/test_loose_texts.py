@@ -1,0 +1,283 @@
+"""Texts that somebody pasted together: each known by what it holds, in whatever file it lies."""
+
+import json
+from pathlib import Path
+
+import pytest
+from captured_machines import CAPTURES, packed
+
+from workhorse.cli import main
+from workhorse.errors import AppError
+from workhorse.machine.cpu_text import kernel_files, lscpu_facts
+from workhorse.machine.files import PackedFiles
+from workhorse.machine.loose_texts import recognise, split_text
+from workhorse.machine.open_root import open_files
+from workhorse.machine.probe import probe, read_machine
+from workhorse.records import Machine
+
+TEXTS = CAPTURES / "texts"
+LSCPU = (TEXTS / "two_nodes" / "a.txt").read_text()
+NUMACTL = (TEXTS / "two_nodes" / "b.txt").read_text()
+SMI = (TEXTS / "two_nodes" / "c.txt").read_text()
+TOPO = (TEXTS / "two_nodes" / "d.log").read_text()
+
+
+def of(texts: dict[str, str]) -> Machine:
+    return read_machine(PackedFiles(dict(recognise(texts).files)))
+
+
+def test_a_folder_of_texts_is_a_machine() -> None:
+    machine = probe(TEXTS / "two_nodes")
+    assert machine.cpu.architecture == "x86_64"
+    assert machine.cpu.name == "Intel(R) Xeon(R) CPU E5-2690 v4 @ 2.60GHz"
+    assert len(machine.cpu.cores) == 28
+    assert {core.cpus for core in machine.cpu.cores if core.node == 1} >= {(14, 42), (27, 55)}
+    assert [node.distances for node in machine.nodes] == [(10, 21), (21, 10)]
+    assert machine.nodes[0].memory_total_bytes == 128601 * 1024**2
+    assert [gpu.name for gpu in machine.gpus] == ["Tesla V100-SXM2-16GB"] * 2
+    assert machine.driver is not None and machine.driver.version == "570.133.20"
+    assert [link.path for link in machine.gpu_links] == ["SYS"]
+    assert any("lscpu -e" in doubt.en for doubt in machine.doubts)
+
+
+def test_counts_of_one_cpu_and_numactls_nodes_give_four_sockets() -> None:
+    machine = probe(TEXTS / "four_nodes")
+    assert len({core.socket for core in machine.cpu.cores}) == 4
+    assert machine.nodes[3].cpus == tuple(range(3, 88, 4))
+    assert {core.node for core in machine.cpu.cores if core.socket == 3} == {3}
+    assert "avx2" in machine.cpu.flags
+    assert {event.number for event in machine.events or ()} >= {79, 13, 31, 45}
+
+
+@pytest.mark.parametrize("prompt", ["$ ", "# ", "ann@box:~$ ", "[root@box ~]# ", "(v) ann@b:~/x$ "])
+def test_one_file_with_prompts_holds_many_texts(prompt: str, tmp_path: Path) -> None:
+    one = tmp_path / "mail.txt"
+    one.write_text(
+        f"Hello,\nhere is what you asked for\n{prompt}lscpu\n{LSCPU}{prompt}numactl -H\n{NUMACTL}"
+        f"{prompt}uptime\n up 3 days\n{prompt}nvidia-smi topo -m\n{TOPO}\n{prompt}nvidia-smi\n{SMI}"
+        f"{prompt}cat /proc/sys/kernel/numa_balancing\n1\n{prompt}sudo head -3 /etc/os-release\n"
+        'NAME="Rocky Linux"\nPRETTY_NAME="Rocky Linux 8.10"\n'
+    )
+    machine = probe(one)
+    whole = probe(TEXTS / "two_nodes")
+    assert machine.cpu == whole.cpu and machine.nodes == whole.nodes and machine.gpus == whole.gpus
+    assert machine.gpu_links == whole.gpu_links
+    assert machine.system.distribution == "Rocky Linux 8.10"
+    assert open_files(one).text("proc/sys/kernel/numa_balancing") == "1\n"
+
+
+def test_texts_run_together_without_prompts_are_told_apart() -> None:
+    parts = split_text(LSCPU + NUMACTL + SMI + TOPO)
+    assert [path for path, _ in parts] == [
+        "commands/lscpu.txt", "commands/numactl_-H.txt", "commands/nvidia-smi.txt",
+        "commands/nvidia-smi_topo_-m.txt",
+    ]  # fmt: skip
+    assert "".join(text for _, text in parts) == LSCPU + NUMACTL + SMI + TOPO
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("\n==============NVSMI LOG==============\n\nDriver Version : 410.48\n",
+         "commands/nvidia-smi_-q.txt"),
+        ("Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580\n",
+         "commands/nvidia-smi.txt"),
+        ("18:00.0 3D controller: NVIDIA Corporation GV100GL (rev a1)\n\tLnkSta: Width x8\n",
+         "commands/lspci_-vv.txt"),
+        ("0000:18:00.0 VGA compatible controller: NVIDIA\n", "commands/lspci_-vv.txt"),
+        ("[    0.000000] Linux version 5.15.0\n", "commands/dmesg.txt"),
+        ("[Mon May 25 12:35:01 2026] NVRM: Xid (PCI:0000:1b:00): 13\n", "commands/dmesg.txt"),
+        ("Nov 30 12:00:00 box kernel: NVRM: Xid (PCI:0000:1b:00): 13\n", "commands/dmesg.txt"),
+        ("# dmidecode 3.3\nHandle 0x0011, DMI type 17, 84 bytes\nMemory Device\n",
+         "commands/dmidecode_-t_memory.txt"),
+        ("MemTotal:  1000 kB\n", "proc/meminfo"),
+        ("processor\t: 0\nvendor_id\t: GenuineIntel\n", "proc/cpuinfo"),
+        ("       total   used   free\nMem:   128601  5  6\n", "commands/free.txt"),
+        ("always [madvise] never\n", "sys/kernel/mm/transparent_hugepage/enabled"),
+        ("BOOT_IMAGE=/vmlinuz root=/dev/sda1 iommu=pt\n", "proc/cmdline"),
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.1\n", "proc/driver/nvidia/version"),
+        ("GPU 0: Tesla P40 (UUID: N/A)\n", "commands/nvidia-smi_-L.txt"),
+        ("GPU 0: Tesla V100 (UUID: N/A)\n\t Link 0: 25.781 GB/s\n",
+         "commands/nvidia-smi_nvlink_-s.txt"),
+        ("\tGPU0\tGPU1\t\n GPU0\tX\tOK\n", "commands/nvidia-smi_topo_-p2p_r.txt"),
+        ("== /sys/devices/system/node/node0/cpulist\n0-15\n",
+         "sys/devices/system/node/node0/cpulist"),
+        ("==> /proc/meminfo <==\nMemTotal: 5 kB\n", "proc/meminfo"),
+        ("/sys/bus/pci/devices/0000:18:00.0/current_link_width:8\n",
+         "sys/bus/pci/devices/0000:18:00.0/current_link_width"),
+        ("== /sys/bus/pci/devices/0000:00:06.0\nvendor: 0x10de|\n",
+         "sys/bus/pci/devices/0000:00:06.0/vendor"),
+        ("nvcc: NVIDIA (R) Cuda compiler driver\n", "commands/nvcc_--version.txt"),
+    ],
+)  # fmt: skip
+def test_each_text_is_known_by_what_it_holds(text: str, path: str) -> None:
+    assert [known for known, _ in split_text(text)] == [path]
+    fenced = f"```\r\n{text}```\n".replace("\n", "\r\n")
+    assert [known for known, _ in split_text("\ufeff" + fenced)] == [path]
+
+
+def test_what_nobody_knows_is_named(tmp_path: Path) -> None:
+    (tmp_path / "lscpu.txt").write_text(LSCPU)
+    (tmp_path / "letter.txt").write_text("Dear all,\nthe server is slow.\n")
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "picture.png").write_bytes(bytes(range(256)) * 9)
+    doubt = probe(tmp_path).doubts[0]
+    assert "letter.txt" in doubt.en and "picture.png" in doubt.en and "letter.txt" in doubt.zh
+    assert "lscpu.txt" not in doubt.en and "empty.txt" not in doubt.en
+
+
+def test_nothing_known_at_all_is_an_error_with_a_next_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "letter.txt").write_text("Dear all")
+    for root in (tmp_path, tmp_path / "letter.txt"):
+        assert main(["probe", "--root", str(root)]) == 1
+        out, err = capsys.readouterr()
+        assert out == "" and str(root) in err and "lscpu" in err
+    with pytest.raises(AppError):
+        open_files(tmp_path / "letter.txt")
+
+
+def test_texts_beside_a_captured_tree_fill_its_gaps(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "meminfo").write_text("MemTotal: 1000 kB\nMemAvailable: 500 kB\n")
+    (tmp_path / "notes.txt").write_text(LSCPU + NUMACTL)
+    machine = probe(tmp_path)
+    assert machine.memory.total_bytes == 1000 * 1024
+    assert len(machine.cpu.cores) == 28 and len(machine.nodes) == 2
+
+
+def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "real.txt").write_text(NUMACTL)
+    (tmp_path / "linked.txt").symlink_to("/proc/cpuinfo")
+    (tmp_path / "up").symlink_to("/")
+    files = open_files(tmp_path)
+    assert files.text("proc/cpuinfo") is None and files.said("numactl", "-H") == NUMACTL
+
+
+def test_windows_texts_and_json_are_read_as_well(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(LSCPU.replace("\n", "\r\n").encode("utf-16"))
+    assert len(probe(tmp_path).cpu.cores) == 28
+    rows = [{"field": "Architecture:", "data": "x86_64"},
+            {"field": "CPU(s):", "data": "4", "children": [
+                {"field": "On-line CPU(s) list:", "data": "0-3"}]},
+            {"field": "Thread(s) per core:", "data": "1"}, {"field": "Socket(s):", "data": "1"},
+            {"field": "Flags:", "data": "fpu avx avx2"}]  # fmt: skip
+    as_json = tmp_path / "b.json"
+    as_json.write_text(json.dumps({"lscpu": rows}))
+    machine = probe(as_json)
+    assert len(machine.cpu.cores) == 4 and machine.cpu.flags == ("avx", "avx2", "fpu")
+
+
+def test_chinese_lscpu_says_the_same() -> None:
+    chinese = (
+        "架构：                 x86_64\n在线 CPU 列表：        0-7\n每个核的线程数：       2\n"
+        "座：                   1\n型号名称：             Intel(R) Xeon(R) CPU E5-2630 v3\n"
+        "L3 缓存：              20480K\nNUMA 节点0 CPU：       0-7\n"
+        "标记：                 fpu avx2\n"
+    )
+    assert lscpu_facts(chinese)["NUMA node0 CPU(s)"] == "0-7"
+    machine = of({"x": chinese})
+    assert len(machine.cpu.cores) == 4 and machine.cpu.l3_bytes == 20480 * 1024
+    assert machine.cpu.cores[0].cpus == (0, 4) and "avx2" in machine.cpu.flags
+
+
+# ---------------------------------------------------------------- what shares a core
+
+
+def cores(text: str, table: str | None = None, numactl: str | None = None) -> list[tuple[int, ...]]:
+    files = dict(kernel_files(text, table, numactl))
+    return [core.cpus for core in read_machine(PackedFiles(files)).cpu.cores]
+
+
+def lscpu(cpus: str, threads: int, sockets: int, *nodes: str, more: str = "") -> str:
+    lines = [f"Architecture: x86_64\nOn-line CPU(s) list: {cpus}\nThread(s) per core: {threads}\n"]
+    lines += [f"Socket(s): {sockets}\n", more]
+    lines += [f"NUMA node{index} CPU(s): {cpus}\n" for index, cpus in enumerate(nodes)]
+    return "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "count"),
+    [
+        (lscpu("0-55", 2, 2, "0-13,28-41", "14-27,42-55"), (0, 28), 28),
+        (lscpu("0-47", 2, 2, ",".join(map(str, range(0, 48, 2))),
+               ",".join(map(str, range(1, 48, 2)))), (0, 24), 24),
+        (lscpu("0-15", 2, 1, "0-15"), (0, 8), 8),
+        (lscpu("0-15", 2, 1, "0-15", more="Hypervisor vendor: KVM\n"), (0, 1), 8),
+        (lscpu("0-31", 2, 2, "0-15", "16-31"), (0, 1), 16),
+        (lscpu("0-15", 1, 1), (0,), 16),
+    ],
+)  # fmt: skip
+def test_threads_of_a_core_follow_the_kernels_numbering(
+    text: str, first: tuple[int, ...], count: int
+) -> None:
+    found = cores(text)
+    assert found[0] == first and len(found) == count
+
+
+def test_with_a_cpu_offline_the_counts_are_not_trusted() -> None:
+    machine = of({"x": lscpu("0-6", 2, 1, "0-6")})
+    assert len(machine.cpu.cores) == 7
+    assert any("physical core" in doubt.en for doubt in machine.doubts)
+
+
+@pytest.mark.parametrize(
+    "table",
+    ["CPU NODE SOCKET CORE L1d:L1i:L2:L3 ONLINE\n  0    0      0    0 0:0:0:0  yes\n"
+     "  1    0      0    0 0:0:0:0  yes\n  2    1      1    1 1:1:1:1  yes\n"
+     "  3    1      1    1 1:1:1:1  yes\n",
+     "# The following is the parsable format\n# CPU,Core,Socket,Node,,L1d,L1i,L2,L3\n"
+     "0,0,0,0,,0,0,0\n1,0,0,0,,0,0,0,0\n2,1,1,1,,1,1,1\n3,1,1,1,,1,1,1,1\n"],
+)  # fmt: skip
+def test_lscpus_table_is_exact(table: str) -> None:
+    loose = recognise({"a": lscpu("0-3", 2, 2), "b": table})
+    assert not loose.cores_inferred
+    machine = read_machine(PackedFiles(dict(loose.files)))
+    assert [(core.socket, core.node, core.cpus) for core in machine.cpu.cores] == [
+        (0, 0, (0, 1)), (1, 1, (2, 3)),
+    ]  # fmt: skip
+
+
+def test_a_whole_cpuinfo_counts_before_lscpus_counts() -> None:
+    files = packed("machine_b")
+    loose = recognise({"cpuinfo": files["proc/cpuinfo"], "lscpu": LSCPU})
+    assert not loose.cores_inferred
+    assert not any("/topology/" in path for path in loose.files)
+
+
+# ---------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize(
+    ("total", "available", "gib"),
+    [("131676000", "124900000", 125), ("128601", "120000", 125), ("125", "120", 125),
+     ("134836224000", "129000000000", 125), ("125Gi", "120Gi", 125), ("1.5Ti", "1.4Ti", 1536),
+     ("4030000", "3000000", 3)],
+)  # fmt: skip
+def test_frees_unit_is_told_by_its_size(total: str, available: str, gib: int) -> None:
+    text = (
+        "               total        used        free      shared  buff/cache   available\n"
+        f"Mem:  {total}  0  {available}  0  0  {available}\nSwap: 0 0 0\n"
+    )
+    memory = of({"x": text}).memory
+    assert memory.total_bytes is not None and memory.total_bytes // 1024**3 == gib
+    assert memory.available_bytes is not None and memory.available_bytes < memory.total_bytes
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["node 9999 cpus: 0\n", "available: 2 nodes (0-1)\nnode 0 cpus: 0 99999\nnode 0 size: -5 MB\n",
+     "Architecture: x86_64\nCPU(s): 99999999999\n", "Architecture: \x00\nThread(s) per core: 0\n",
+     "Architecture: x\nCPU(s): 8\nThread(s) per core: 8\nSocket(s): 4096\nL3 cache: 9.9.9 MiB\n",
+     "CPU SOCKET CORE\n" + "1 2 3\n" * 30000, '{"lscpu": 5}', '{"lscpu": [[{}]]}',
+     '{"lscpu": ' + "[" * 5000, "Architecture: x86\nNUMA node0 CPU(s): 0-8191,0-8191\n"],
+)  # fmt: skip
+def test_broken_texts_give_a_machine_all_the_same(text: str) -> None:
+    assert of({"x": text, "y": NUMACTL}).nodes[0].distances == (10, 21)
+    of({"x": text})
+
+
+def test_a_megabyte_of_near_misses_is_read_in_bounded_time() -> None:
+    for unit in ("GPU0 ", "total ", "[ 1.", "/sys/a/", "ann@", "+-----", "# ", "Handle 0x00\n"):
+        assert len(recognise({"x": unit * (2**19 // len(unit))}).files) <= 1
