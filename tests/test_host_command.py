@@ -97,7 +97,7 @@ def test_show_after_apply_tells_what_is_kept(root: Path, capsys: Capture) -> Non
     capsys.readouterr()
     assert main(["host", "show"]) == 0
     out = capsys.readouterr().out
-    assert "originals kept since" in out and "host undo" in out and "to change" not in out
+    assert "keeps originals since" in out and "host undo" in out and "to change" not in out
 
 
 # ---------------------------------------------------------------- apply

@@ -268,12 +268,11 @@ def print_indented(words: str, indent: int, style: str = "") -> None:
 
 def print_originals(journal: Journal, language: Language) -> None:
     """What is kept, and how to bring it back."""
-    counts = Counter(original.knob for original in journal.originals)
-    names = ", ".join(counts)
+    names = ", ".join(dict.fromkeys(original.knob for original in journal.originals))
     text = Text(
-        f"Changed by `host apply`, originals kept since {journal.stored_at}: {names}."
+        f"`host apply` keeps originals since {journal.stored_at}: {names}."
         " `workhorse host undo` brings them back.",
-        f"已被 `host apply` 更改，原值保存于 {journal.stored_at}：{names}。"
+        f"`host apply` 自 {journal.stored_at} 起保存着原值：{names}。"
         "用 `workhorse host undo` 恢复。",
     )
     console().print(text.in_language(language), markup=False)
