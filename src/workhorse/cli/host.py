@@ -162,7 +162,7 @@ def run_undo(args: argparse.Namespace) -> int:
 
 def look(root: Path, only: Collection[str] | None) -> tuple[Advice, ...]:
     """Advice on the settings of the machine at `root`, those named or all."""
-    from workhorse.machine.files import open_files
+    from workhorse.machine.open_root import open_files
     from workhorse.machine.probe import read_machine
 
     files = open_files(root)
