@@ -6,7 +6,9 @@ import pytest
 from captured_machines import CAPTURES
 
 from workhorse.machine import bandwidth
-from workhorse.machine.bandwidth import Chunk, best_rate, measure_bandwidths, plan_readings
+from workhorse.machine.bandwidth import measure_bandwidths
+from workhorse.machine.bandwidth_plan import Chunk, Reading, best_rate, plan_readings
+from workhorse.machine.memory_policy import nodes_of_memory, place_memory
 from workhorse.machine.probe import probe
 from workhorse.records import Limits, Machine
 from workhorse.units import GIB, MIB
@@ -57,10 +59,12 @@ def test_less_than_a_window_is_its_own_window() -> None:
 def test_each_node_is_read_by_its_own_cores_with_both_page_sizes(machine_b: Machine) -> None:
     readings, doubts = plan_readings(machine_b)
     assert doubts == ()
-    assert [(r.node, r.pages) for r in readings] == [
-        (0, "small"), (0, "huge"), (1, "small"), (1, "huge"),
+    assert [(r.node, r.memory_nodes, r.pages) for r in readings] == [
+        (0, None, "small"), (0, None, "huge"), (1, None, "small"), (1, None, "huge"),
+        (0, (1,), "huge"), (1, (0,), "huge"), (None, (0, 1), "small"), (None, (0, 1), "huge"),
     ]  # fmt: skip
     assert readings[0].cpus == tuple(range(14)) and readings[2].cpus == tuple(range(14, 28))
+    assert sorted(readings[-1].cpus) == list(range(28))
     for reading in readings:
         total = reading.thread_bytes * len(reading.cpus)
         assert 8 * 35 * MIB <= total <= 0.1 * 119 * GIB
@@ -71,9 +75,32 @@ def test_a_quota_a_mask_and_the_page_switch_are_kept_to(machine_b: Machine) -> N
                     memory_used_bytes=None)  # fmt: skip
     memory = replace(machine_b.memory, thp="never")
     readings, _ = plan_readings(replace(machine_b, limits=limits, memory=memory))
-    assert [(r.node, r.cpus, r.pages) for r in readings] == [
-        (0, (28, 29), "small"), (1, (14,), "small"),
+    assert [(r.node, r.cpus, r.memory_nodes, r.pages) for r in readings] == [
+        (0, (28, 29), None, "small"), (1, (14,), None, "small"), (0, (28, 29), (1,), "small"),
+        (1, (14,), (0,), "small"), (None, (28, 14), (0, 1), "small"),
     ]  # fmt: skip
+
+
+def test_memory_that_is_not_ours_is_left_alone(machine_b: Machine) -> None:
+    limits = replace(machine_b.limits, memory_nodes=(1,))
+    readings, doubts = plan_readings(replace(machine_b, limits=limits))
+    assert doubts == ()
+    assert [(r.node, r.memory_nodes, r.pages) for r in readings] == [
+        (1, None, "small"), (1, None, "huge"), (0, (1,), "huge"),
+    ]  # fmt: skip
+
+
+def test_of_several_nodes_the_farthest_is_read_across(machine_b: Machine) -> None:
+    """Four sockets in a ring: the one opposite is two links away."""
+    first = machine_b.nodes[0]
+    distances = ((10, 21, 31, 21), (21, 10, 21, 31), (31, 21, 10, 21), (21, 31, 21, 10))
+    nodes = tuple(replace(first, index=i, distances=distances[i]) for i in range(4))
+    cores = tuple(replace(core, node=i % 4) for i, core in enumerate(machine_b.cpu.cores))
+    ring = replace(machine_b, nodes=nodes, cpu=replace(machine_b.cpu, cores=cores))
+    readings, _ = plan_readings(ring)
+    across = [(r.node, r.memory_nodes) for r in readings if r.memory_nodes and r.node is not None]
+    assert across == [(0, (2,)), (1, (3,)), (2, (0,)), (3, (1,))]
+    assert readings[-1].memory_nodes == (0, 1, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +122,8 @@ def test_too_little_memory_is_a_doubt_and_no_figure(
 def test_a_full_node_takes_less(machine_b: Machine) -> None:
     nodes = tuple(replace(n, memory_free_bytes=600 * MIB) for n in machine_b.nodes)
     readings, _ = plan_readings(replace(machine_b, nodes=nodes))
-    assert all(r.thread_bytes * len(r.cpus) <= 300 * MIB for r in readings) and readings
+    each = [r for r in readings if r.node is not None]
+    assert all(r.thread_bytes * len(r.cpus) <= 300 * MIB for r in each) and each
 
 
 def test_no_cpu_is_a_doubt(machine_b: Machine) -> None:
@@ -114,6 +142,74 @@ def test_this_machine_is_measured(here: Machine) -> None:
         assert 1e8 < figure.bytes_per_s < 2e12
         assert figure.threads >= 1 and figure.duration_s > 0 and "memchr" in figure.method
     assert shares == sorted(shares) and all(0 <= share <= 1 for share in shares)
+
+
+def as_two_nodes(here: Machine) -> Machine:
+    """This machine with its last core said to be on a node of its own, which it does not have."""
+    (node,) = here.nodes
+    far = 1023
+    nodes = (replace(node, distances=(10, 21)), replace(node, index=far, distances=(21, 10)))
+    cores = (*here.cpu.cores[:-1], replace(here.cpu.cores[-1], node=far))
+    limits = replace(here.limits, memory_nodes=None)
+    return replace(here, nodes=nodes, cpu=replace(here.cpu, cores=cores), limits=limits)
+
+
+def test_a_node_that_cannot_be_had_is_a_doubt_and_the_rest_is_measured(here: Machine) -> None:
+    if len(here.nodes) != 1 or len(here.cpu.cores) < 2:
+        pytest.skip("needs one node with two cores")
+    machine = as_two_nodes(here)
+    bandwidths, doubts = measure_bandwidths(machine, duration_s=1.0)
+    across = [b for b in bandwidths if b.memory_nodes is not None]
+    assert any("cannot be put on node 1023" in doubt.en for doubt in doubts)
+    assert all(b.memory_nodes == (0,) for b in across)
+    assert [b.node for b in bandwidths if b.memory_nodes is None and b.pages == "small"]
+
+
+def test_memory_lies_where_it_was_put() -> None:
+    node = nodes_of_here()[0]
+    with bandwidth._private_memory(4 * MIB) as memory:
+        view = (bandwidth.ctypes.c_char * (4 * MIB)).from_buffer(memory)
+        address = bandwidth.ctypes.addressof(view)
+        try:
+            place_memory(address, 4 * MIB, (node,))
+        except OSError as error:
+            pytest.skip(f"memory policy: {error.strerror}")
+        finally:
+            del view
+        memory.write(b"x" * 4 * MIB)
+        found = nodes_of_memory([address, address + MIB])
+        assert found in (None, (node, node))
+        with pytest.raises(OSError):
+            place_memory(address, 4 * MIB, (1023,))
+
+
+def nodes_of_here() -> list[int]:
+    return [node.index for node in probe(measure_s=0).nodes]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "found", "words"),
+    [
+        (None, [], ""),
+        ((1,), [1] * 64, ""),
+        ((1,), [], "not checked"),
+        ((0, 1), [0, 1] * 40, ""),
+        ((0, 1), [0] * 34 + [1] * 46, ""),
+    ],
+)
+def test_where_the_memory_lies_is_told(
+    nodes: tuple[int, ...] | None, found: list[int], words: str
+) -> None:
+    placed = bandwidth._placed(Reading(0, (0,), "small", 1, 1, nodes), found)
+    assert isinstance(placed, str) and words in placed
+
+
+@pytest.mark.parametrize(("nodes", "found"), [((1,), [0] * 20 + [1] * 44), ((0, 1), [0] * 64)])
+def test_memory_that_lies_elsewhere_is_not_measured(
+    nodes: tuple[int, ...], found: list[int]
+) -> None:
+    placed = bandwidth._placed(Reading(0, (0,), "small", 1, 1, nodes), found)
+    assert not isinstance(placed, str) and "did not put the memory" in placed.en
 
 
 def test_threads_that_cannot_be_had_are_a_doubt(

@@ -20,12 +20,20 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
-from workhorse.records import Bandwidth, Core, Machine
+from workhorse.machine.bandwidth_plan import (
+    ALIGN_BYTES,
+    Chunk,
+    Reading,
+    best_rate,
+    not_measured,
+    plan_readings,
+)
+from workhorse.machine.memory_policy import nodes_of_memory, place_memory
+from workhorse.records import Bandwidth, Machine
 from workhorse.text import Text, same
 from workhorse.units import MIB
 
@@ -34,37 +42,9 @@ from workhorse.units import MIB
 _CHUNK_BYTES = 4 * MIB
 _TOUCH_BYTES = 8 * MIB
 _WINDOW_S = 0.005
-_ALIGN_BYTES = 2 * MIB
-# A cyclic read of eight times the last-level cache finds next to nothing in it. On chips with
-# many separate caches the sum over cores counts: 4 MiB a core on AMD's Zen 2 to Zen 4.
-_CACHE_MULTIPLE = 8
-_CACHE_MULTIPLE_MIN = 4
-_THREAD_BYTES = 32 * MIB
-_TOTAL_BYTES_MIN = 256 * MIB
-_SHARE_OF_AVAILABLE = 0.1
-_THREADS_MAX = 256
-
-Pages = Literal["small", "huge"]
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One measurement to make: who reads, what pages, how much memory each thread has."""
-
-    node: int | None
-    cpus: tuple[int, ...]
-    pages: Pages
-    thread_bytes: int
-    thread_bytes_min: int
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """One finished read of one thread."""
-
-    start_s: float
-    end_s: float
-    n_bytes: int
+# Pages of each thread whose place is asked for, where a node was asked for.
+_PAGES_ASKED = 64
+_SCATTER = 2_654_435_761  # Knuth's multiplicative hash: 2**32 over the golden ratio
 
 
 def measure_bandwidths(
@@ -72,10 +52,15 @@ def measure_bandwidths(
 ) -> tuple[tuple[Bandwidth, ...], tuple[Text, ...]]:
     """Read bandwidth of each node that has CPUs for us, with small and with huge pages.
 
-    Reads for `duration_s` in all and takes at most that long again to get its memory.
-    `on_progress` is told the share done. What could not be measured comes back as doubts.
+    On a host with several nodes also of each node with another one's memory, and of all nodes
+    with memory interleaved over them. Reads for `duration_s` in all, on a host with several nodes
+    for half of it again for each node (two nodes: twice, four: three times as long), and takes
+    at most that long again to get its memory. `on_progress` is told the share done. What could
+    not be measured comes back as doubts.
     """
     readings, doubts = plan_readings(machine)
+    if len(machine.nodes) > 1:
+        duration_s *= 1 + len(machine.nodes) / 2
     bandwidths: list[Bandwidth] = []
     for position, reading in enumerate(readings):
 
@@ -88,85 +73,7 @@ def measure_bandwidths(
             bandwidths.append(result)
         else:
             doubts = (*doubts, result)
-    return tuple(bandwidths), doubts
-
-
-def plan_readings(machine: Machine) -> tuple[tuple[Reading, ...], tuple[Text, ...]]:
-    """The measurements to make on this machine, and why some are left out. Pure.
-
-    One thread for each physical core we may use, no more than the group's quota; at most a
-    tenth of the available memory; on a host with several nodes one measurement for each.
-    """
-    readers = _readers(machine.cpu.cores, machine.limits.cpus)
-    l3_bytes = machine.cpu.l3_bytes or 0
-    several = len(machine.nodes) > 1
-    free_of = {node.index: node.memory_free_bytes for node in machine.nodes} if several else {}
-    limits = machine.limits
-    left_bytes = None
-    if limits.memory_bytes is not None:
-        left_bytes = max(0, limits.memory_bytes - (limits.memory_used_bytes or 0))
-    readings: list[Reading] = []
-    for node, node_cpus in readers.items():
-        quota = len(node_cpus) if limits.quota_cpus is None else max(1, int(limits.quota_cpus))
-        cpus = node_cpus[: min(quota, _THREADS_MAX)]
-        bounds = [b for b in (machine.memory.available_bytes, left_bytes) if b is not None]
-        room_bytes = int(_SHARE_OF_AVAILABLE * min(bounds, default=0))
-        # A full node would be served from another one, before its own page cache is dropped.
-        room_bytes = min(room_bytes, (free_of.get(node) or 2 * room_bytes) // 2)
-        least_bytes = max(_CACHE_MULTIPLE_MIN * l3_bytes, len(cpus) * _ALIGN_BYTES)
-        wish_bytes = max(_CACHE_MULTIPLE * l3_bytes, len(cpus) * _THREAD_BYTES, _TOTAL_BYTES_MIN)
-        if room_bytes < least_bytes:
-            return (), (_no_room(room_bytes, least_bytes),)
-        thread_bytes = min(wish_bytes, room_bytes) // len(cpus) // _ALIGN_BYTES * _ALIGN_BYTES
-        thread_least_bytes = least_bytes // len(cpus) // _ALIGN_BYTES * _ALIGN_BYTES
-        kinds: tuple[Pages, ...] = ("small", "huge")
-        for pages in kinds if machine.memory.thp in ("always", "madvise") else kinds[:1]:
-            where = node if several else None
-            readings.append(Reading(where, cpus, pages, thread_bytes, thread_least_bytes))
-    if not readings:
-        return (), (_not_measured(Text("no CPU is known to be ours", "没有可用的 CPU")),)
-    return tuple(readings), ()
-
-
-def best_rate(chunks: Iterable[Iterable[Chunk]], window_s: float) -> float | None:
-    """Bytes per second in the best window during which every thread was reading. Pure.
-
-    `chunks` holds each thread's reads in order of time. When the threads shared less than one
-    window, the time they shared is the window; None when they shared none.
-    """
-    threads = [list(thread) for thread in chunks]
-    if not threads or not all(threads):
-        return None
-    begin = max(thread[0].start_s for thread in threads)
-    end = min(thread[-1].end_s for thread in threads)
-    if end <= begin:
-        return None
-    # Four bins a window: fine enough to catch a quiet moment, and linear in the reads.
-    window_s = min(window_s, end - begin)
-    bin_s = window_s / 4
-    bins = [0.0] * int((end - begin) / bin_s + 1e-9)
-    for chunk in (chunk for thread in threads for chunk in thread):
-        rate = chunk.n_bytes / max(chunk.end_s - chunk.start_s, 1e-9)
-        first = max(0, int((chunk.start_s - begin) / bin_s))
-        last = min(len(bins) - 1, int((chunk.end_s - begin) / bin_s))
-        for position in range(first, last + 1):
-            bin_begin = begin + position * bin_s
-            shared = min(chunk.end_s, bin_begin + bin_s) - max(chunk.start_s, bin_begin)
-            bins[position] += max(0.0, shared) * rate
-    return max(sum(bins[i : i + 4]) for i in range(max(1, len(bins) - 3))) / window_s
-
-
-def _readers(cores: tuple[Core, ...], allowed: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
-    """One CPU of each physical core that we may use, for each node."""
-    readers: dict[int, tuple[int, ...]] = {}
-    ours = set(allowed)
-    for core in cores:
-        cpu = next((cpu for cpu in core.cpus if cpu in ours), None)
-        if cpu is not None:
-            readers[core.node] = (*readers.get(core.node, ()), cpu)
-    if not readers and allowed:
-        readers[0] = allowed
-    return readers
+    return tuple(bandwidths), tuple(dict.fromkeys(doubts))
 
 
 def _measure(
@@ -194,17 +101,18 @@ def _measure(
             progress(min(1.0, (time.perf_counter() - begin_s) / (2 * duration_s)))
     failure = next((t.failure for t in threads if t.failure), None)
     if failure is not None:
-        return _not_measured(failure)
+        return not_measured(failure)
     total_bytes = sum(thread.touched_bytes for thread in threads)
     if reading.pages == "huge" and huge_before_bytes is not None and huge_bytes[0] is not None:
         got_share = (huge_bytes[0] - huge_before_bytes) / total_bytes
         if got_share < 0.9:
             return _few_huge_pages(got_share)
+    place = _placed(reading, [node for thread in threads for node in thread.nodes or ()])
+    if isinstance(place, Text):
+        return place
     rate = best_rate([thread.chunks for thread in threads], _WINDOW_S)
     if rate is None:
-        return _not_measured(
-            Text("the threads did not read at the same time", "各线程没有同时读取")
-        )
+        return not_measured(Text("the threads did not read at the same time", "各线程没有同时读取"))
     pinned = all(thread.pinned for thread in threads)
     return Bandwidth(
         bytes_per_s=rate,
@@ -212,9 +120,39 @@ def _measure(
         threads=len(threads),
         node=reading.node,
         method=f"memchr over {total_bytes // MIB} MiB, best {_WINDOW_S * 1000:.0f} ms"
+        + place
         + ("" if pinned else ", threads not pinned"),
         duration_s=max(thread.chunks[-1].end_s - thread.chunks[0].start_s for thread in threads),
+        memory_nodes=reading.memory_nodes,
     )
+
+
+def _placed(reading: Reading, found: Sequence[int]) -> str | Text:
+    """Words for the method when the memory lies where it was asked for; else why not. Pure.
+
+    `found` are the nodes of some of the pages; none when the kernel does not tell.
+    """
+    if reading.memory_nodes is None:
+        return ""
+    if not found:
+        return ", place of the memory not checked"
+    counts = Counter(found)
+    fair = len(found) / len(reading.memory_nodes)
+    # A sample of interleaved pages is even only roughly.
+    enough = fair * (0.9 if len(reading.memory_nodes) == 1 else 0.5)
+    if all(counts[node] >= enough for node in reading.memory_nodes):
+        return ""
+    return not_measured(
+        Text(
+            f"the kernel did not put the memory on node {_listed(reading.memory_nodes)} (too"
+            " little is free there)",
+            f"内核没有把内存分配在节点 {_listed(reading.memory_nodes)} 上（该处空闲内存不足）",
+        )
+    )
+
+
+def _listed(nodes: Sequence[int]) -> str:
+    return ", ".join(map(str, nodes))
 
 
 class _Reader(threading.Thread):
@@ -233,6 +171,7 @@ class _Reader(threading.Thread):
         self.touched_bytes = 0
         self.pinned = False
         self.failure: Text | None = None
+        self.nodes: tuple[int, ...] | None = None  # of some pages, where nodes were asked for
         self._cpu = cpu
         self._reading = reading
         self._gate = gate
@@ -252,13 +191,15 @@ class _Reader(threading.Thread):
         except OSError:
             self.pinned = False
         try:
-            with _private_memory(self._reading.thread_bytes + _ALIGN_BYTES) as memory:
+            with _private_memory(self._reading.thread_bytes + ALIGN_BYTES) as memory:
                 huge = self._reading.pages == "huge"
                 memory.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
                 view = ctypes.c_char.from_buffer(memory)
-                address = -(-ctypes.addressof(view) // _ALIGN_BYTES) * _ALIGN_BYTES
+                address = -(-ctypes.addressof(view) // ALIGN_BYTES) * ALIGN_BYTES
                 try:
+                    self._place(address)
                     self._touch(address)
+                    self._ask_place(address)
                     self._gate.wait()
                     self._scan(address)
                 finally:
@@ -268,6 +209,28 @@ class _Reader(threading.Thread):
         except OSError as error:
             self.failure = same(str(error))
             self._gate.abort()
+
+    def _place(self, address: int) -> None:
+        nodes = self._reading.memory_nodes
+        if nodes is None:
+            return
+        try:
+            place_memory(address, self._reading.thread_bytes, nodes)
+        except OSError as error:
+            self.failure = Text(
+                f"memory cannot be put on node {_listed(nodes)}: {error.strerror} (containers"
+                " forbid it by default)",
+                f"无法把内存分配到节点 {_listed(nodes)}：{error.strerror}（容器默认禁止该操作）",
+            )
+            self._gate.abort()
+            raise threading.BrokenBarrierError from error
+
+    def _ask_place(self, address: int) -> None:
+        if self._reading.memory_nodes is not None:
+            pages = self.touched_bytes // mmap.PAGESIZE
+            # Steps of one length could meet the same node of an interleaved memory every time.
+            asked = [i * _SCATTER % pages for i in range(_PAGES_ASKED)]
+            self.nodes = nodes_of_memory([address + page * mmap.PAGESIZE for page in asked])
 
     def _touch(self, address: int) -> None:
         """Write page after page while there is time: so they are there, on this CPU's node."""
@@ -317,20 +280,6 @@ def _anonymous_huge_bytes() -> int | None:
         return None
     match = re.search(r"^AnonHugePages: +(\d+) kB", text, re.MULTILINE)
     return int(match[1]) * 1024 if match else None
-
-
-def _not_measured(why: Text) -> Text:
-    return Text(f"Memory bandwidth was not measured: {why.en}.", f"未能测量内存带宽：{why.zh}。")
-
-
-def _no_room(room_bytes: int, least_bytes: int) -> Text:
-    room, least = f"{room_bytes // MIB} MiB", f"{least_bytes // MIB} MiB"
-    return _not_measured(
-        Text(
-            f"a tenth of the available memory is {room}, and reading past the caches needs {least}",
-            f"可用内存的十分之一是 {room}，而要绕过缓存至少需要 {least}",
-        )
-    )
 
 
 def _few_huge_pages(share: float) -> Text:
