@@ -2,47 +2,30 @@
 
 import ctypes
 import threading
-from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pynvml
 import pytest
-from captured_machines import packed
+from fake_nvml import FakeNvml, fails, pci_info
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from workhorse.codec import to_json
 from workhorse.machine import nvml
 from workhorse.machine.files import PackedFiles
 from workhorse.machine.gpu import make_gpus, rated_bandwidth_bytes_per_s
 from workhorse.machine.nvml import NvmlAnswers, ask_driver, read_answers
-from workhorse.machine.pci import Card, pci_address, read_cards
-from workhorse.machine.probe import read_machine
+from workhorse.machine.pci import Card
+from workhorse.records import EccCounts, Gpu, GpuProcess, RetiredPages, RowRemaps
+from workhorse.units import GIB, MIB
 
 CARD = Card("0000:18:00.0", "10de:1db6", "nvidia", 1)
 
 
-class FakeNvml:
-    """Stands for the pynvml module; a function that is not set is not there."""
-
-    NVMLError = pynvml.NVMLError
-    NVML_ERROR_LIBRARY_NOT_FOUND = pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
-
-    def __init__(self, count: int = 1, **functions: Callable[..., Any]) -> None:
-        self.closed = 0
-        self.nvmlInit: Callable[[], None] = lambda: None
-        self.nvmlDeviceGetCount: Callable[[], Any] = lambda: count
-        self.nvmlDeviceGetHandleByIndex: Callable[[int], Any] = lambda index: index
-        for name, function in functions.items():
-            setattr(self, name, function)
-
-    def nvmlShutdown(self) -> None:
-        self.closed += 1
-
-
-def fails(code: int) -> Callable[..., Any]:
-    def function(*_: Any) -> Any:
-        raise pynvml.NVMLError(code)
-
-    return function
+def one_gpu(fake: FakeNvml) -> Gpu:
+    (gpu,), _ = make_gpus(ask_driver(fake), [CARD])
+    return gpu
 
 
 def test_every_query_alone_decides_its_own_answer() -> None:
@@ -54,15 +37,16 @@ def test_every_query_alone_decides_its_own_answer() -> None:
         nvmlDeviceGetUUID=lambda _: "GPU-1",
         nvmlDeviceGetPciInfo_v3=fails(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
         nvmlDeviceGetPciInfo=lambda _: pci_info("00000000:18:00.0"),
+        nvmlDeviceGetTemperature=fails(pynvml.NVML_ERROR_NOT_SUPPORTED),
         nvmlDeviceGetCudaComputeCapability=lambda _: (7, 0),
-        nvmlDeviceGetMaxClockInfo=lambda _, clock: {2: 877}[clock],
+        nvmlDeviceGetMaxClockInfo=lambda _, clock: {1: 1380, 2: 877}[clock],
         nvmlDeviceGetMemoryBusWidth=lambda _: 4096,
         nvmlDeviceGetEccMode=fails(pynvml.NVML_ERROR_NOT_SUPPORTED),
         nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: 0x4 | 0x40 | 0x8000,
         nvmlDeviceGetPowerManagementLimit=lambda _: 250000,
     )
-    gpus, driver, doubts = make_gpus(ask_driver(fake), [CARD])
-    assert fake.closed == 1 and doubts == ()
+    gpus, driver = make_gpus(ask_driver(fake), [CARD])
+    assert fake.closed == 1
     assert driver is not None and (driver.version, driver.cuda) == ("535.183.01", "12.2")
     (gpu,) = gpus
     assert gpu.name == "Tesla V100-PCIE-32GB" and gpu.pci_address == "0000:18:00.0"
@@ -73,34 +57,132 @@ def test_every_query_alone_decides_its_own_answer() -> None:
     assert gpu.ecc_enabled is None and gpu.memory_total_bytes is None and gpu.temperature_c is None
 
 
-def pci_info(bus_id: str) -> ctypes.Structure:
-    info: ctypes.Structure = pynvml.nvmlPciInfo_t()
-    info.busId = bus_id.encode()  # type: ignore[attr-defined]
-    return info
+def test_the_state_of_a_card() -> None:
+    ecc = {(0, 0): 5, (1, 0): 0, (0, 1): 12, (1, 1): 1}
+    fake = FakeNvml(
+        nvmlDeviceGetTotalEccErrors=lambda _, kind, since: ecc[kind, since],
+        nvmlDeviceGetRetiredPages_v2=fails(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
+        nvmlDeviceGetRetiredPages=lambda _, cause: [0x1000] * (2 if cause == 0 else 1),
+        nvmlDeviceGetRetiredPagesPendingStatus=lambda _: 1,
+        nvmlDeviceGetRemappedRows=lambda _: (3, 1, 0, 1),
+        nvmlDeviceGetClockInfo=lambda _, clock: {1: 135, 2: 877}[clock],
+        nvmlDeviceGetMaxClockInfo=lambda _, clock: {1: 1380, 2: 877}[clock],
+        nvmlDeviceGetPowerUsage=lambda _: 24_550,
+        nvmlDeviceGetPowerManagementLimitConstraints=lambda _: [100_000, 250_000],
+        nvmlDeviceGetTemperatureThreshold=lambda _, threshold: {1: 87}[threshold],
+        nvmlDeviceGetTemperatureV=lambda _, sensor: 41,
+        nvmlDeviceGetFanSpeed=fails(pynvml.NVML_ERROR_NOT_SUPPORTED),
+        nvmlDeviceGetPerformanceState=lambda _: 8,
+        nvmlDeviceGetUtilizationRates=lambda _: pynvml.c_nvmlUtilization_t(gpu=7, memory=1),
+        nvmlDeviceGetPersistenceMode=lambda _: 0,
+        nvmlDeviceGetComputeMode=lambda _: 3,
+        nvmlDeviceGetMigMode=lambda _: [1, 1],
+        nvmlDeviceGetBAR1MemoryInfo=lambda _: pynvml.c_nvmlBAR1Memory_t(bar1Total=32 * GIB),
+        nvmlDeviceGetPcieReplayCounter=lambda _: 4,
+        nvmlDeviceGetGpuMaxPcieLinkGeneration=lambda _: 3,
+    )
+    gpu = one_gpu(fake)
+    assert gpu.ecc == EccCounts(5, 0, 12, 1)
+    assert gpu.retired_pages == RetiredPages(2, 1, True)
+    assert gpu.row_remaps == RowRemaps(3, 1, False, True)
+    assert (gpu.sm_clock_now_mhz, gpu.sm_clock_max_mhz, gpu.memory_clock_now_mhz) == (
+        135,
+        1380,
+        877,
+    )
+    assert (gpu.power_draw_w, gpu.power_limit_max_w) == (24.55, 250.0)
+    assert (gpu.temperature_c, gpu.slowdown_temperature_c, gpu.fan_percent) == (41, 87, None)
+    assert (gpu.performance_state, gpu.busy_percent, gpu.persistence) == (8, 7, False)
+    assert gpu.compute_mode == "exclusive process" and gpu.mig is True
+    assert gpu.bar1_bytes == 32 * GIB and gpu.pcie_replays == 4 and gpu.pcie_generation_card == 3
 
 
-def test_no_driver_library_is_no_gpu_and_no_doubt() -> None:
-    fake = FakeNvml(nvmlInit=fails(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
-    assert ask_driver(fake) is None
-    assert make_gpus(None, []) == ((), None, ())
+def field(value: int, *, kind: int = 1, code: int = 0) -> Any:
+    return SimpleNamespace(
+        valueType=kind, nvmlReturn=code, value=SimpleNamespace(uiVal=value, sllVal=value)
+    )
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "remedy"),
+    ("answer", "expected"),
     [
-        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "mismatch", "restart"),
-        (pynvml.NVML_ERROR_NO_PERMISSION, "ermission", "/dev/nvidia"),
-        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "Not Loaded", "modprobe"),
-        (pynvml.NVML_ERROR_UNKNOWN, "Unknown", "dmesg"),
+        ([field(62)], 62),
+        ([field(62, kind=4)], 62),
+        ([field(62, code=3)], None),  # not supported
+        ([field(62, kind=77)], None),  # a type of tomorrow
+        ([field(0)], None),  # no sensor
+        ([], None),
+        (None, None),
     ],
 )
-def test_a_library_that_does_not_start_is_a_doubt_with_its_words(
-    code: int, said: str, remedy: str
-) -> None:
-    gpus, driver, doubts = make_gpus(ask_driver(FakeNvml(nvmlInit=fails(code))), [CARD])
-    assert (gpus, driver, len(doubts)) == ((), None, 1)
-    assert said in doubts[0].en and remedy in doubts[0].en and CARD.pci_id in doubts[0].en
-    assert said in doubts[0].zh and "驱动" in doubts[0].zh
+def test_memory_temperature_is_a_numbered_field(answer: Any, expected: int | None) -> None:
+    fake = FakeNvml(nvmlDeviceGetFieldValues=lambda _, fields: {82: answer}[fields[0]])
+    assert one_gpu(fake).memory_temperature_c == expected
+
+
+def test_processes_are_programs_without_path_and_arguments() -> None:
+    def listed(*processes: tuple[int, int | None]) -> Any:
+        return lambda _: [SimpleNamespace(pid=p, usedGpuMemory=m) for p, m in processes]
+
+    names = {7: "/home/someone/bin/python3 /home/someone/x.py", 9: b"/usr/lib/xorg/Xorg"}
+    fake = FakeNvml(
+        nvmlDeviceGetComputeRunningProcesses_v3=fails(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
+        nvmlDeviceGetComputeRunningProcesses_v2=listed((7, 300 * MIB), (8, None)),
+        nvmlDeviceGetGraphicsRunningProcesses_v3=listed((7, 300 * MIB), (9, 4 * MIB)),
+        nvmlSystemGetProcessName=lambda pid: names[pid] if pid in names else fails(6)(),
+    )
+    answers = ask_driver(fake)
+    assert "someone" not in to_json(answers)
+    (gpu,), _ = make_gpus(answers, [CARD])
+    assert gpu.processes == (
+        GpuProcess(7, "python3", 300 * MIB),
+        GpuProcess(8, None, None),
+        GpuProcess(9, "Xorg", 4 * MIB),
+    )
+
+
+def test_old_libraries_are_asked_by_their_old_functions() -> None:
+    def processes(_: Any, count: Any, found: Any) -> int:
+        count._obj.value = 1
+        found[0].pid, found[0].usedGpuMemory = 12, 5 * MIB
+        return 0
+
+    def pci(_: Any, info: Any) -> int:
+        info._obj.busId, info._obj.pciDeviceId = b"0000:18:00.0", 0x1DB610DE
+        return 0
+
+    symbols = {
+        "nvmlDeviceGetComputeRunningProcesses": processes,
+        "nvmlDeviceGetPciInfo_v2": pci,
+    }
+    fake = FakeNvml(
+        _nvmlGetFunctionPointer=symbols.__getitem__,
+        nvmlDeviceGetPciInfo_v3=fails(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
+    )
+    gpu = one_gpu(fake)
+    assert gpu.processes == (GpuProcess(12, None, 5 * MIB),)
+    assert gpu.pci_address == "0000:18:00.0" and gpu.pci_id == "10de:1db6" and gpu.numa_node == 1
+
+
+def test_no_process_is_known_to_be_none() -> None:
+    idle = FakeNvml(nvmlDeviceGetComputeRunningProcesses_v3=lambda _: [])
+    assert one_gpu(idle).processes == ()
+    assert one_gpu(FakeNvml()).processes is None
+
+
+def test_a_binding_that_stumbles_over_an_answer_costs_that_answer_alone() -> None:
+    def stumble(*_: Any) -> Any:
+        return b"\xff".decode()
+
+    fake = FakeNvml(nvmlDeviceGetName=stumble, nvmlDeviceGetPowerUsage=lambda _: 5000)
+    gpu = one_gpu(fake)
+    assert gpu.name == "NVIDIA GPU" and gpu.power_draw_w == 5.0
+
+
+def test_no_driver_library_is_no_gpu() -> None:
+    fake = FakeNvml(nvmlInit=fails(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
+    assert ask_driver(fake) is None
+    assert make_gpus(None, []) == ((), None)
 
 
 def test_a_driver_that_never_answers_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,21 +192,10 @@ def test_a_driver_that_never_answers_is_a_doubt(monkeypatch: pytest.MonkeyPatch)
     def hang() -> None:
         let_go.wait()
 
-    _, _, doubts = make_gpus(ask_driver(FakeNvml(nvmlInit=hang)), [])
+    answers = ask_driver(FakeNvml(nvmlInit=hang))
     let_go.set()
-    assert "no answer" in doubts[0].en
-
-
-def test_one_lost_gpu_leaves_the_others() -> None:
-    def handle(index: int) -> int:
-        if index == 0:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-        return index
-
-    fake = FakeNvml(2, nvmlDeviceGetHandleByIndex=handle, nvmlDeviceGetName=lambda i: f"card {i}")
-    gpus, _, doubts = make_gpus(ask_driver(fake), [CARD])
-    assert [(gpu.index, gpu.name) for gpu in gpus] == [(1, "card 1")]
-    assert len(doubts) == 1 and doubts[0].en.startswith("GPU 0")
+    assert answers is not None and answers.error is not None
+    assert answers.error.code is None and "no answer" in answers.error.words
 
 
 def test_a_driver_without_devices_or_count() -> None:
@@ -132,14 +203,17 @@ def test_a_driver_without_devices_or_count() -> None:
     assert make_gpus(ask_driver(FakeNvml(nvmlDeviceGetCount=fails(999))), [])[0] == ()
 
 
+BESIDE = ("memory_temperature", "processes", "nvlinks")
+
+
 @pytest.mark.parametrize(
     "garbage",
     [-1, 2**64, 2**32 - 1, 1.5, True, "12", "\x00", [], [[]], [-1, -1], {}, {"total": -5}, None],
 )
 def test_garbage_answers_become_unknown(garbage: Any) -> None:
-    facts = dict.fromkeys(nvml.GPU_QUERIES, garbage)
+    facts = dict.fromkeys((*nvml.GPU_QUERIES, *BESIDE), garbage)
     answers = NvmlAnswers(driver_version="\x1b]0;x", cuda_version=-7, gpus=(facts,))
-    gpus, driver, _ = make_gpus(answers, [CARD])
+    gpus, driver = make_gpus(answers, [CARD])
     (gpu,) = gpus
     assert gpu.name and gpu.compute_capability is None and gpu.pci_address is None
     assert gpu.rated_bandwidth_bytes_per_s is None and gpu.numa_node is None
@@ -156,60 +230,36 @@ def test_rated_bandwidth_of_known_cards() -> None:
     assert rated_bandwidth_bytes_per_s(None, 4096) is None
 
 
-# ---------------------------------------------------------------- the bus
-
-
-@pytest.mark.parametrize(
-    ("held_by", "said"),
-    [(None, "no driver"), ("nouveau", "nouveau"), ("nvidia", "libnvidia-ml"), ("vfio-pci", "vfio")],
-)
-def test_a_card_without_a_working_driver_is_named(held_by: str | None, said: str) -> None:
-    files = packed("machine_a")
-    del files["nvml.json"]
-    root = "sys/bus/pci/devices/0000:82:00.0"
-    files[f"{root}/uevent"] = f"DRIVER={held_by}\n" if held_by else "PCI_ID=10DE:1DB4\n"
-    machine = read_machine(PackedFiles(files))
-    assert machine.gpus == () and len(machine.doubts) == 1
-    assert "0000:82:00.0" in machine.doubts[0].en and "10de:1db4" in machine.doubts[0].zh
-    assert said in machine.doubts[0].en
-
-
-def test_a_card_that_the_driver_does_not_show_is_named() -> None:
-    files = packed("machine_a")
-    for name in ("vendor", "class", "device"):
-        root = "sys/bus/pci/devices/0000:"
-        files[f"{root}03:00.0/{name}"] = files[f"{root}82:00.0/{name}"]
-    machine = read_machine(PackedFiles(files))
-    assert len(machine.gpus) == 1
-    assert len(machine.doubts) == 1 and "0000:03:00.0" in machine.doubts[0].en
-
-
-def test_only_nvidia_display_and_compute_cards_count() -> None:
-    root = "sys/bus/pci/devices"
-    files: dict[str, object] = {}
-    for address, vendor, kind in (
-        ("0000:01:00.0", "0x10de", "0x030000"),
-        ("0000:01:00.1", "0x10de", "0x040300"),  # the card's own sound device
-        ("0000:02:00.0", "0x1a03", "0x030000"),  # the board's own display
-    ):
-        files |= {f"{root}/{address}/vendor": vendor, f"{root}/{address}/class": kind}
-    (card,) = read_cards(PackedFiles(files))
-    assert card == Card("0000:01:00.0", "10de:?", None, None)
-
-
-def test_pci_addresses() -> None:
-    assert pci_address("00000000:AF:00.0") == "0000:af:00.0" == pci_address("0000:af:00.0")
-    assert pci_address("af:00.0") is None and pci_address(None) is None
-
-
-def test_a_capture_of_a_driver_that_fails_takes_the_same_way() -> None:
-    files = packed("machine_b")
-    files["nvml.json"] = {"error": {"code": 18, "words": "Driver/library version mismatch"}}
-    machine = read_machine(PackedFiles(files))
-    assert machine.gpus == () and "restart" in machine.doubts[0].en
-
-
 @pytest.mark.parametrize("document", ["", "[]", '{"gpus": 5}', '{"gpus": [5]}', "[" * 9999])
 def test_a_broken_capture_of_the_driver_is_a_doubt(document: str) -> None:
     answers, doubts = read_answers(PackedFiles({"nvml.json": document}))
     assert answers is None and "nvml.json" in doubts[0].en
+
+
+JSON = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-(2**65), 2**65), st.floats(), st.text(max_size=8)
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(st.sampled_from(["pid", "gpu", "total", "busId", "bar1Total"]), inner),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from([*nvml.GPU_QUERIES, *BESIDE]), JSON))
+def test_any_answers_give_a_gpu(facts: dict[str, Any]) -> None:
+    (gpu,), _ = make_gpus(NvmlAnswers(gpus=(facts,)), [CARD])
+    document = to_json(gpu)
+    assert len(document) < MIB and "NaN" not in document
+
+
+def test_structures_become_objects_and_arrays_nothing() -> None:
+    class Odd(ctypes.Structure):
+        _fields_ = (("busId", ctypes.c_char * 32), ("reserved", ctypes.c_uint * 4))
+
+    answers = ask_driver(FakeNvml(nvmlDeviceGetPciInfo_v3=lambda _: Odd(busId=b"\xff0000")))
+    assert answers is not None and to_json(answers)
+    assert answers.gpus[0]["pci"] == {"busId": "\ufffd0000", "reserved": None}

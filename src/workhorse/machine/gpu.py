@@ -1,72 +1,53 @@
-"""GPUs, from what the driver answered and what the PCI bus shows. Pure."""
+"""GPUs and their driver, from what the driver answered and what the PCI bus shows. Pure."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from workhorse.machine.kernel_text import NUMBER_MAX, words
-from workhorse.machine.nvml import NvmlAnswers, NvmlError
-from workhorse.machine.pci import Card, pci_address
-from workhorse.records import Gpu, GpuDriver
-from workhorse.text import Text, same
-
-# nvmlClocksEventReasons in nvml.h (driver 580), in nvidia-smi's words.
-THROTTLE_REASONS: dict[int, str] = {
-    0x1: "idle",
-    0x2: "applications clocks setting",
-    0x4: "SW power cap",
-    0x8: "HW slowdown",
-    0x10: "sync boost",
-    0x20: "SW thermal slowdown",
-    0x40: "HW thermal slowdown",
-    0x80: "HW power brake slowdown",
-    0x100: "display clock setting",
-}
-
-# nvmlReturn_t in nvml.h (driver 580): what a person does about it.
-_REMEDIES: dict[int, Text] = {
-    4: Text(  # NVML_ERROR_NO_PERMISSION
-        "Let this user open /dev/nvidia*.",
-        "请授予当前用户访问 /dev/nvidia* 的权限。",
-    ),
-    9: Text(  # NVML_ERROR_DRIVER_NOT_LOADED
-        "Load it with `modprobe nvidia`; in a container, hand the GPU in (`--gpus all`).",
-        "请用 `modprobe nvidia` 加载驱动；若在容器中，请把 GPU 交给容器（`--gpus all`）。",
-    ),
-    18: Text(  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
-        "The driver was updated while it was loaded: restart the machine.",
-        "驱动在加载状态下被更新：请重启机器。",
-    ),
-}
-_REMEDY = Text(
-    "Look at what `nvidia-smi` and `dmesg | grep -i nvrm` say.",
-    "请查看 `nvidia-smi` 和 `dmesg | grep -i nvrm` 的输出。",
+from workhorse.machine.gpu_health import (
+    compute_mode,
+    ecc_counts,
+    performance_state,
+    processes,
+    retired_pages,
+    row_remaps,
+    throttle_reasons,
 )
+from workhorse.machine.gpu_trouble import KernelModule
+from workhorse.machine.kernel_text import words
+from workhorse.machine.nvml import NvmlAnswers
+from workhorse.machine.nvml_values import item, part, switch, text, watts, whole
+from workhorse.machine.pci import WIDTHS, Card, pci_address
+from workhorse.records import Gpu, GpuDriver
+
+_GENERATION_MAX = 16
+_CLOCK_MAX_MHZ = 100_000
+_TEMPERATURE_MAX_C = 200
 
 
 def make_gpus(
-    answers: NvmlAnswers | None, cards: Sequence[Card]
-) -> tuple[tuple[Gpu, ...], GpuDriver | None, tuple[Text, ...]]:
-    """The GPUs, their driver, and what is there but cannot be used.
+    answers: NvmlAnswers | None, cards: Sequence[Card], module: KernelModule | None = None
+) -> tuple[tuple[Gpu, ...], GpuDriver | None]:
+    """The GPUs that can be used, and their driver.
 
-    `answers` is None when there is no driver library.
+    `answers` is None when there is no driver library, `module` when no kernel module runs. What
+    is there but cannot be used, `gpu_trouble` tells.
     """
     if answers is None or answers.error is not None:
-        error = answers.error if answers else None
-        doubts = [_driver_fails(error, cards)] if error else [_without_driver(c) for c in cards]
-        return (), None, tuple(doubts)
-    driver = GpuDriver(version=words(answers.driver_version), cuda=_cuda(answers.cuda_version))
-    node_of = {card.address: card.numa_node for card in cards}
-    gpus: list[Gpu] = []
-    doubts = []
-    for index, facts in enumerate(answers.gpus):
-        if "error" in facts:
-            doubts.append(_gpu_fails(index, facts["error"]))
-        else:
-            gpus.append(_gpu(index, facts, node_of))
-    shown = {gpu.pci_address for gpu in gpus}
-    if len(gpus) == len(answers.gpus) and None not in shown:
-        doubts += [_not_shown(card) for card in cards if card.address not in shown]
-    return tuple(gpus), driver, tuple(doubts)
+        if module is None:
+            return (), None
+        return (), GpuDriver(version=module.version, cuda=None, open_module=module.open_module)
+    driver = GpuDriver(
+        version=words(answers.driver_version) or (module.version if module else None),
+        cuda=_cuda(answers.cuda_version),
+        open_module=None if module is None else module.open_module,
+    )
+    card_of = {card.address: card for card in cards}
+    gpus = [
+        _gpu(index, facts, card_of)
+        for index, facts in enumerate(answers.gpus)
+        if "error" not in facts
+    ]
+    return tuple(gpus), driver
 
 
 def rated_bandwidth_bytes_per_s(memory_clock_mhz: int | None, bus_bits: int | None) -> float | None:
@@ -80,125 +61,97 @@ def rated_bandwidth_bytes_per_s(memory_clock_mhz: int | None, bus_bits: int | No
     return 2 * memory_clock_mhz * 1e6 * bus_bits / 8
 
 
-def _gpu(index: int, facts: dict[str, Any], node_of: dict[str, int | None]) -> Gpu:
-    address = pci_address(_text(_part(facts, "pci", "busId")))
-    bus_bits = _whole(facts.get("memory_bus_width"), high=65536) or None
-    clock_mhz = _whole(facts.get("memory_clock_max"), high=100_000) or None
-    reasons = _whole(facts.get("clocks_event_reasons"))
-    ecc = _item(facts.get("ecc_mode"), 0)
+def _gpu(index: int, facts: dict[str, Any], card_of: dict[str, Card]) -> Gpu:
+    address = pci_address(text(part(facts, "pci", "busId")))
+    # What the driver does not say, the bus may: an old driver, or a text that leaves it out.
+    card = card_of.get(address or "") or Card("", "", None, None)
+    bus_bits = whole(facts.get("memory_bus_width"), high=65536) or None
+    clock_mhz = _clock(facts, "memory_clock_max")
+    generation_now = _generation(facts, "pcie_generation")
+    width_now = _width(facts, "pcie_width")
     return Gpu(
         index=index,
-        name=_text(facts.get("name")) or "NVIDIA GPU",
-        uuid=_text(facts.get("uuid")),
+        name=text(facts.get("name")) or "NVIDIA GPU",
+        uuid=text(facts.get("uuid")),
         pci_address=address,
         compute_capability=_capability(facts.get("compute_capability")),
-        memory_total_bytes=_whole(_part(facts, "memory", "total")) or None,
-        memory_free_bytes=_whole(_part(facts, "memory", "free")),
+        memory_total_bytes=whole(part(facts, "memory", "total")) or None,
+        memory_free_bytes=whole(part(facts, "memory", "free")),
         memory_bus_bits=bus_bits,
         memory_clock_max_mhz=clock_mhz,
         rated_bandwidth_bytes_per_s=rated_bandwidth_bytes_per_s(clock_mhz, bus_bits),
-        pcie_generation_now=_whole(facts.get("pcie_generation"), high=16) or None,
-        pcie_generation_max=_whole(facts.get("pcie_generation_max"), high=16) or None,
-        pcie_width_now=_whole(facts.get("pcie_width"), high=64) or None,
-        pcie_width_max=_whole(facts.get("pcie_width_max"), high=64) or None,
-        numa_node=None if address is None else node_of.get(address),
-        ecc_enabled={0: False, 1: True}.get(ecc) if isinstance(ecc, int) else None,
-        temperature_c=_whole(facts.get("temperature"), high=200),
-        power_limit_w=_watts(facts.get("power_limit")),
-        power_limit_default_w=_watts(facts.get("power_limit_default")),
-        throttle_reasons=None if reasons is None else _reasons(reasons),
+        pcie_generation_now=generation_now or card.generation_now,
+        pcie_generation_max=_generation(facts, "pcie_generation_max"),
+        pcie_width_now=width_now or card.width_now,
+        pcie_width_max=_width(facts, "pcie_width_max"),
+        numa_node=card.numa_node,
+        ecc_enabled=switch(item(facts.get("ecc_mode"), 0)),
+        temperature_c=_celsius(facts, "temperature"),
+        power_limit_w=watts(facts.get("power_limit")),
+        power_limit_default_w=watts(facts.get("power_limit_default")),
+        throttle_reasons=throttle_reasons(facts),
+        pci_id=_ids(part(facts, "pci", "pciDeviceId")) or _known(card.pci_id),
+        pci_subsystem=_ids(part(facts, "pci", "pciSubSystemId")) or card.subsystem,
+        pcie_generation_card=_generation(facts, "pcie_generation_card") or card.generation_card,
+        pcie_width_card=card.width_card,
+        pcie_generation_port=card.generation_port,
+        pcie_width_port=card.width_port,
+        pcie_replays=whole(facts.get("pcie_replays"), high=2**32 - 2),
+        sm_clock_now_mhz=_clock(facts, "sm_clock"),
+        sm_clock_max_mhz=_clock(facts, "sm_clock_max"),
+        memory_clock_now_mhz=_clock(facts, "memory_clock"),
+        # Where the sensor is missing drivers say 0.
+        memory_temperature_c=_celsius(facts, "memory_temperature") or None,
+        slowdown_temperature_c=_celsius(facts, "slowdown_temperature") or None,
+        fan_percent=whole(facts.get("fan_speed"), high=200),
+        power_draw_w=watts(facts.get("power_draw")),
+        power_limit_max_w=watts(item(facts.get("power_limits"), 1)),
+        performance_state=performance_state(facts),
+        busy_percent=whole(part(facts, "utilization", "gpu"), high=100),
+        ecc=ecc_counts(facts),
+        retired_pages=retired_pages(facts),
+        row_remaps=row_remaps(facts),
+        persistence=switch(facts.get("persistence")),
+        compute_mode=compute_mode(facts),
+        mig=switch(item(facts.get("mig_mode"), 0)),
+        bar1_bytes=whole(part(facts, "bar1", "bar1Total")) or None,
+        processes=processes(facts),
     )
-
-
-def _reasons(mask: int) -> tuple[str, ...]:
-    bits = [1 << position for position in range(mask.bit_length()) if mask >> position & 1]
-    return tuple(THROTTLE_REASONS.get(bit, hex(bit)) for bit in bits)
 
 
 def _cuda(version: int | None) -> str | None:
     """`13.0` from 13000: cuda.h counts 1000 × major + 10 × minor."""
-    value = _whole(version, high=1_000_000)
+    value = whole(version, high=1_000_000)
     return f"{value // 1000}.{value % 1000 // 10}" if value else None
 
 
+def _ids(answer: Any) -> str | None:
+    """`10de:1db6` from 0x1DB610DE: the device in the upper half, the vendor in the lower."""
+    value = whole(answer, high=2**32 - 2)
+    return f"{value & 0xFFFF:04x}:{value >> 16:04x}" if value else None
+
+
+def _known(pci_id: str) -> str | None:
+    return None if not pci_id or "?" in pci_id else pci_id
+
+
 def _capability(answer: Any) -> tuple[int, int] | None:
-    major, minor = _whole(_item(answer, 0), high=99), _whole(_item(answer, 1), high=99)
+    major, minor = whole(item(answer, 0), high=99), whole(item(answer, 1), high=99)
     return None if major is None or minor is None else (major, minor)
 
 
-def _whole(answer: Any, *, high: int = NUMBER_MAX) -> int | None:
-    """A whole number from 0 to `high`; drivers answer all bits set for what they don't know."""
-    if isinstance(answer, bool) or not isinstance(answer, int):
-        return None
-    return answer if 0 <= answer <= high else None
+def _generation(facts: dict[str, Any], query: str) -> int | None:
+    return whole(facts.get(query), high=_GENERATION_MAX) or None
 
 
-def _watts(milliwatts: Any) -> float | None:
-    value = _whole(milliwatts, high=10_000_000)
-    return value / 1000 if value else None
+def _width(facts: dict[str, Any], query: str) -> int | None:
+    lanes = whole(facts.get(query))
+    return lanes if lanes in WIDTHS else None
 
 
-def _text(answer: Any) -> str | None:
-    return words(answer) if isinstance(answer, str) else None
+def _clock(facts: dict[str, Any], query: str) -> int | None:
+    return whole(facts.get(query), high=_CLOCK_MAX_MHZ) or None
 
 
-def _part(facts: dict[str, Any], query: str, field: str) -> Any:
-    answer = facts.get(query)
-    return answer.get(field) if isinstance(answer, dict) else None
-
-
-def _item(answer: Any, position: int) -> Any:
-    return answer[position] if isinstance(answer, list) and len(answer) > position else None
-
-
-def _driver_fails(error: NvmlError, cards: Sequence[Card]) -> Text:
-    said = words(error.words) or "?"
-    remedy = _REMEDIES.get(error.code or 0, _REMEDY)
-    listed = ", ".join(f"{card.address} [{card.pci_id}]" for card in cards[:8])
-    here = Text(f"Cards here: {listed}. ", f"本机显卡：{listed}。") if cards else same("")
-    return Text(
-        f"The NVIDIA driver does not work: {said}. {here.en}{remedy.en}",
-        f"NVIDIA 驱动无法工作：{said}。{here.zh}{remedy.zh}",
-    )
-
-
-def _gpu_fails(index: int, error: Any) -> Text:
-    said = words(_text(error.get("words")) if isinstance(error, dict) else None) or "?"
-    return Text(
-        f"GPU {index} does not answer: {said}. {_REMEDY.en}",
-        f"GPU {index} 没有响应：{said}。{_REMEDY.zh}",
-    )
-
-
-def _without_driver(card: Card) -> Text:
-    match card.kernel_driver:
-        case "nvidia":
-            # The kernel has the driver, this process does not see its library.
-            return Text(
-                f"NVIDIA card {card.address} ({card.pci_id}) has a driver, but its library"
-                " libnvidia-ml.so.1 is not here, so it cannot be used. In a container, hand the"
-                " GPU in (`--gpus all`); else install the driver's libraries.",
-                f"NVIDIA 显卡 {card.address}（{card.pci_id}）已有内核驱动，但找不到其用户态库"
-                " libnvidia-ml.so.1，因此无法使用。若在容器中，请把 GPU 交给容器（`--gpus all`）；"
-                "否则请安装驱动的用户态库。",
-            )
-        case None:
-            held = Text("no driver", "没有驱动")
-        case other:
-            held = Text(f"the {other} driver", f"{other} 驱动")
-    return Text(
-        f"NVIDIA card {card.address} ({card.pci_id}) is here with {held.en}, so it cannot be"
-        " used. Install NVIDIA's own driver for it and restart.",
-        f"发现 NVIDIA 显卡 {card.address}（{card.pci_id}），但目前为{held.zh}，无法使用。"
-        "请安装 NVIDIA 官方驱动并重启。",
-    )
-
-
-def _not_shown(card: Card) -> Text:
-    return Text(
-        f"NVIDIA card {card.address} ({card.pci_id}) is on the bus, but the driver does not show"
-        " it: it is held back (CUDA devices of a container, another driver) or it has failed."
-        f" {_REMEDY.en}",
-        f"NVIDIA 显卡 {card.address}（{card.pci_id}）在总线上，但驱动没有列出它："
-        f"可能被容器限制、被其他驱动占用，或已出故障。{_REMEDY.zh}",
-    )
+def _celsius(facts: dict[str, Any], query: str) -> int | None:
+    return whole(facts.get(query), high=_TEMPERATURE_MAX_C)

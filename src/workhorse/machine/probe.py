@@ -6,16 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from workhorse.machine.bandwidth import measure_bandwidths
+from workhorse.machine.capture import RecordedFiles
 from workhorse.machine.cpu import online_cpus, read_cpu
+from workhorse.machine.cuda_driver import measure_copies
+from workhorse.machine.dimms import add_modules
 from workhorse.machine.disk import read_disk
-from workhorse.machine.files import CAPTURE_NOTE, HostFiles, open_files
-from workhorse.machine.gpu import make_gpus
+from workhorse.machine.files import CAPTURE_NOTE, HostFiles
+from workhorse.machine.gpu_facts import read_gpus
+from workhorse.machine.kernel_log import read_events
 from workhorse.machine.limits import read_limits
 from workhorse.machine.load import others_cpus, read_ticks
+from workhorse.machine.measured import read_measured, with_measured
 from workhorse.machine.memory import read_memory
 from workhorse.machine.numa import read_nodes
 from workhorse.machine.nvml import NVML_CAPTURE, ask_driver, read_answers
-from workhorse.machine.pci import read_cards
+from workhorse.machine.open_root import open_files
+from workhorse.machine.settings import read_settings
 from workhorse.machine.software import read_software
 from workhorse.machine.system import ask_running, read_note, read_system
 from workhorse.records import Machine
@@ -34,18 +40,32 @@ def probe(
 ) -> Machine:
     """What is here: facts, each with its source; what could not be read is None and a doubt.
 
-    `root` is `/` for this machine, the top of a captured tree, or a packed capture (a JSON
-    file): of a capture nothing is measured and the running kernel is asked nothing. `disk_path`
-    is a path whose file system matters. Memory bandwidth is read for `measure_s` seconds, 0 to
-    leave it out. `on_progress` is told the share of the measuring done.
+    `root` is `/` for this machine, the top of a captured tree, a packed capture (a JSON file), or
+    texts of commands: of these nothing is measured and the running kernel is asked nothing.
+    `disk_path` is a path whose file system matters. Memory bandwidth is read for `measure_s`
+    seconds, 0 to leave it out. `on_progress` is told the share of the measuring done.
 
-    Raises AppError when `root` is neither a directory nor a packed capture.
+    Raises AppError when `root` is no machine's directory, no capture and no known text.
     """
+    return probe_and_record(
+        root, disk_path=disk_path, measure_s=measure_s, on_progress=on_progress
+    )[0]
+
+
+def probe_and_record(
+    root: Path = Path("/"),
+    *,
+    disk_path: Path | None = None,
+    measure_s: float = 1.0,
+    on_progress: Callable[[float], None] | None = None,
+) -> tuple[Machine, RecordedFiles]:
+    """What `probe` finds, and what it read for that: `capture.save_capture` writes it down."""
     files = open_files(root)
+    recorded = RecordedFiles(files)
     if not files.live:
-        return read_machine(files)
+        return read_machine(recorded), recorded
     before, began_s = read_ticks(files), time.monotonic()
-    machine = read_machine(files, deep=measure_s > 0)
+    machine = read_machine(recorded, deep=measure_s > 0)
     if disk_path is not None:
         disk, doubts = read_disk(files, disk_path)
         machine = replace(
@@ -61,7 +81,9 @@ def probe(
         busy_cpus=busy_cpus,
         learned_from={**machine.learned_from, "busy_cpus": "/proc/stat, twice"},
     )
-    return _measured(machine, measure_s, on_progress) if measure_s > 0 else machine
+    if measure_s > 0:
+        machine = _measured(machine, measure_s, on_progress)
+    return machine, recorded
 
 
 def read_machine(files: HostFiles, *, deep: bool = False) -> Machine:
@@ -74,16 +96,19 @@ def read_machine(files: HostFiles, *, deep: bool = False) -> Machine:
     nodes, node_doubts = read_nodes(files, cpus)
     cpu, cpu_doubts = read_cpu(files, cpus, nodes, running.architecture)
     memory, memory_doubts = read_memory(files)
+    memory, module_doubts = add_modules(files, memory, cpu)
     answers, answer_doubts = (ask_driver(), ()) if files.live else read_answers(files)
-    gpus, driver, gpu_doubts = make_gpus(answers, read_cards(files))
-    return Machine(
+    if isinstance(files, RecordedFiles):
+        files.keep(running, answers)
+    found = read_gpus(files, answers)
+    machine = Machine(
         cpu=cpu,
         nodes=nodes,
         memory=memory,
         limits=read_limits(files, cpus, running.affinity, memory.total_bytes),
-        system=read_system(files, running),
-        driver=driver,
-        gpus=gpus,
+        system=replace(read_system(files, running, cpu.flags), acs_redirect=found.acs_redirect),
+        driver=found.driver,
+        gpus=found.gpus,
         disks=(),
         busy_cpus=None,
         learned_from=_sources(files.live),
@@ -92,11 +117,20 @@ def read_machine(files: HostFiles, *, deep: bool = False) -> Machine:
             *cpu_doubts,
             *node_doubts,
             *memory_doubts,
+            *module_doubts,
             *answer_doubts,
-            *gpu_doubts,
         ),
+        gpu_links=found.links,
+        gpu_troubles=found.troubles,
+        events=read_events(files),
+        settings=read_settings(files),
         software=read_software(files, deep=deep),
     )
+    if files.live:
+        return machine
+    measured, measured_doubts = read_measured(files)
+    machine = replace(machine, doubts=(*machine.doubts, *measured_doubts))
+    return with_measured(machine, measured)
 
 
 def _sources(live: bool) -> dict[str, str]:
@@ -104,9 +138,11 @@ def _sources(live: bool) -> dict[str, str]:
     return {
         "cpu": "/sys/devices/system/cpu, /proc/cpuinfo",
         "nodes": "/sys/devices/system/node, /proc/meminfo",
-        "memory": "/proc/meminfo, /sys/kernel/mm/transparent_hugepage, /proc/self/limits",
+        "memory": "/proc/meminfo, /sys/kernel/mm/transparent_hugepage, /proc/self/limits,"
+        " dmidecode, /sys/devices/system/edac",
+        "settings": "/proc/sys, /sys/devices/system/cpu/cpufreq",
         "limits": f"{kernel}, /proc/self/cgroup, /sys/fs/cgroup",
-        "system": "/proc/sys/kernel/osrelease, /etc/os-release, "
+        "system": "/proc/sys/kernel/osrelease, /etc/os-release, /sys/class/dmi/id, "
         + ("the C library" if live else CAPTURE_NOTE),
         "gpus": ("NVML" if live else NVML_CAPTURE) + ", /sys/bus/pci/devices",
         "software": "names, version files, package metadata" + ("" if live else ", software.json"),
@@ -128,9 +164,11 @@ def _measured(
                 f"其他进程占用了 {busy_cpus:.1f} 个 CPU：实际内存带宽可能高于测得值。",
             ),
         )
+    gpus, copy_doubts = measure_copies(machine.gpus, measure_s)
     return replace(
         machine,
         memory=replace(machine.memory, bandwidths=bandwidths),
+        gpus=gpus,
         learned_from={**machine.learned_from, "bandwidths": "measured, each by its method"},
-        doubts=(*machine.doubts, *doubts),
+        doubts=(*machine.doubts, *doubts, *copy_doubts),
     )

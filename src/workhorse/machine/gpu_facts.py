@@ -1,0 +1,60 @@
+"""Everything of the GPUs that files and the driver tell, put together."""
+
+from dataclasses import dataclass, replace
+
+from workhorse.knowledge.gpus import card_of
+from workhorse.machine.files import HostFiles
+from workhorse.machine.gpu import make_gpus
+from workhorse.machine.gpu_trouble import find_troubles, read_surroundings
+from workhorse.machine.links import read_links
+from workhorse.machine.nvml import NvmlAnswers
+from workhorse.machine.pci import read_acs_redirect, read_cards
+from workhorse.machine.smi_text import read_smi
+from workhorse.records import Gpu, GpuDriver, GpuLink, GpuTrouble
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """The GPUs, their driver, how they reach each other, and what cannot be used."""
+
+    gpus: tuple[Gpu, ...]
+    driver: GpuDriver | None
+    links: tuple[GpuLink, ...]
+    troubles: tuple[GpuTrouble, ...]
+    acs_redirect: bool | None
+    from_text: bool  # nvidia-smi's text stood in for NVML
+
+
+def read_gpus(files: HostFiles, answers: NvmlAnswers | None) -> GpuFacts:
+    """What is known of the GPUs; `answers` is what NVML said, None without its library."""
+    answers, from_text = _best_answers(files, answers)
+    cards = read_cards(files)
+    around = read_surroundings(files)
+    gpus, driver = make_gpus(answers, cards, around.module)
+    gpus = tuple(_with_capability(gpu) for gpu in gpus)
+    return GpuFacts(
+        gpus=gpus,
+        driver=driver,
+        links=read_links(files, gpus, answers),
+        troubles=find_troubles(answers, cards, around),
+        acs_redirect=read_acs_redirect(files, cards),
+        from_text=from_text,
+    )
+
+
+def _best_answers(files: HostFiles, answers: NvmlAnswers | None) -> tuple[NvmlAnswers | None, bool]:
+    """NVML's answers, or nvidia-smi's where NVML has none; a driver that hangs is left alone."""
+    if answers is not None and (answers.error is None or answers.error.code is None):
+        return answers, False
+    told = read_smi(files)
+    if told is None or (answers is not None and not told.gpus):
+        return answers, False
+    return told, True
+
+
+def _with_capability(gpu: Gpu) -> Gpu:
+    """nvidia-smi's text leaves the compute capability out: the table of cards knows it."""
+    if gpu.compute_capability is not None:
+        return gpu
+    card = card_of(gpu)
+    return gpu if card is None else replace(gpu, compute_capability=card.capability)

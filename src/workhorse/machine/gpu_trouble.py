@@ -1,0 +1,159 @@
+"""Why GPUs cannot be used: what the driver, the bus and the kernel say, put side by side."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from workhorse.machine.files import HostFiles
+from workhorse.machine.kernel_text import words
+from workhorse.machine.nvml import NvmlAnswers, NvmlError
+from workhorse.machine.nvml_values import part, text, whole
+from workhorse.machine.pci import Card, pci_address
+from workhorse.records import GpuTrouble
+
+Code = Literal[
+    "no_driver",
+    "other_driver",
+    "no_library",
+    "library_mismatch",
+    "not_loaded",
+    "no_device_nodes",
+    "no_permission",
+    "container",
+    "lost",
+    "not_shown",
+    "silent",
+    "unknown",
+]
+_NVIDIA = "nvidia"
+# nvmlReturn_t in nvml.h (driver 580).
+_NO_PERMISSION, _NOT_LOADED, _TIMEOUT, _LOST, _MISMATCH, _UNKNOWN = 4, 9, 10, 15, 18, 999
+_CODES: dict[int | None, Code] = {
+    _NO_PERMISSION: "no_permission",
+    _LOST: "lost",
+    _MISMATCH: "library_mismatch",
+    _TIMEOUT: "silent",
+    None: "silent",
+}
+_CONTAINER_GROUPS = re.compile(r"docker|kubepods|containerd|libpod|crio|/lxc|garden", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelModule:
+    """The NVIDIA kernel module that runs."""
+
+    version: str | None
+    open_module: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What decides between causes that the driver names alike; None: not known."""
+
+    module: KernelModule | None
+    device_nodes: bool | None
+    container: bool
+
+
+def read_surroundings(files: HostFiles) -> Surroundings:
+    """The kernel module, the device nodes, and whether this is the inside of a container."""
+    names = files.names("dev")
+    nodes = any(re.fullmatch(r"nvidia(ctl|\d{1,3})", name) for name in names)
+    group = files.text("proc/1/cgroup") or files.text("proc/self/cgroup") or ""
+    marked = any(
+        files.text(path) is not None
+        for path in (".dockerenv", "run/.containerenv", "run/systemd/container")
+    )
+    return Surroundings(
+        module=_read_module(files),
+        # A capture without its device folder says nothing of them.
+        device_nodes=nodes if names else None,
+        container=marked or _CONTAINER_GROUPS.search(group[:4096]) is not None,
+    )
+
+
+def find_troubles(
+    answers: NvmlAnswers | None, cards: Sequence[Card], around: Surroundings
+) -> tuple[GpuTrouble, ...]:
+    """Each reason why the GPUs, or one of them, cannot be used. Pure."""
+    if answers is None:
+        return _without_library(cards, around)
+    if answers.error is not None:
+        return _without_answers(answers.error, cards, around)
+    failed = [facts for facts in answers.gpus if "error" in facts]
+    working = [_address_of(facts) for facts in answers.gpus if "error" not in facts]
+    missing = [card for card in cards if card.address not in working]
+    places = [_address_of(facts) for facts in failed]
+    # The driver numbers the cards in the order of their addresses: where the counts agree, those
+    # that fail are those that are missing.
+    if None in places and None not in working and len(failed) == len(missing):
+        places = [card.address for card in missing]
+    ids = {card.address: card.pci_id for card in cards}
+    troubles = tuple(
+        _gpu_trouble(facts["error"], place, ids.get(place or ""))
+        for facts, place in zip(failed, places, strict=True)
+    )
+    if None in working or None in places:
+        return troubles  # nobody can say which card is missing
+    hidden = [card for card in missing if card.address not in places]
+    return (*troubles, *(_of_card(card, "not_shown") for card in hidden))
+
+
+def _without_library(cards: Sequence[Card], around: Surroundings) -> tuple[GpuTrouble, ...]:
+    code: Code = "container" if around.container else "no_library"
+    if not cards and around.module is not None:
+        return (GpuTrouble(code, around.module.version),)
+    return tuple(_of_card(card, code) for card in cards)
+
+
+def _without_answers(
+    error: NvmlError, cards: Sequence[Card], around: Surroundings
+) -> tuple[GpuTrouble, ...]:
+    said = words(error.words)
+    code: Code = _CODES.get(error.code, "unknown")
+    if error.code == _UNKNOWN and around.container:
+        # A container loses its devices when the service manager of its host reloads.
+        code = "container"
+    if error.code == _NOT_LOADED:
+        strangers = [card for card in cards if card.kernel_driver not in (None, _NVIDIA)]
+        if around.module is not None:
+            code = "no_device_nodes" if around.device_nodes is False else "unknown"
+            if around.container:
+                code = "container"
+        elif strangers and len(strangers) == len(cards):
+            return tuple(_of_card(card, "not_loaded") for card in cards)
+        else:
+            code = "container" if around.container and not cards else "not_loaded"
+    return (GpuTrouble(code, said),)
+
+
+def _gpu_trouble(error: Any, address: str | None, pci_id: str | None) -> GpuTrouble:
+    code = whole(error.get("code")) if isinstance(error, dict) else None
+    said = text(error.get("words")) if isinstance(error, dict) else None
+    kind: Code = "unknown" if code is None else _CODES.get(code, "unknown")
+    return GpuTrouble(kind, said, address, pci_id)
+
+
+def _of_card(card: Card, code: Code) -> GpuTrouble:
+    """The trouble with a card that the driver does not list: held by another one, or by none."""
+    if card.kernel_driver is None:
+        return GpuTrouble("no_driver", None, card.address, card.pci_id)
+    if card.kernel_driver != _NVIDIA:
+        return GpuTrouble("other_driver", card.kernel_driver, card.address, card.pci_id)
+    return GpuTrouble(code, None, card.address, card.pci_id)
+
+
+def _address_of(facts: dict[str, Any]) -> str | None:
+    return pci_address(text(part(facts, "pci", "busId")))
+
+
+def _read_module(files: HostFiles) -> KernelModule | None:
+    """The running module's version, and whether it is the open one."""
+    told = (files.text("proc/driver/nvidia/version") or "")[:1000]
+    line = re.search(r"^NVRM version:(.*)$", told, re.MULTILINE)
+    number = re.search(r"\b(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\b", line[1]) if line else None
+    version = number[1] if number else words(files.text("sys/module/nvidia/version"))
+    if line is None and version is None:
+        return None
+    return KernelModule(version, None if line is None else "Open Kernel Module" in line[1])
