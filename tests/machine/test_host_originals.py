@@ -92,6 +92,21 @@ def test_killed_at_any_step_of_apply_undo_restores_all(tmp_path: Path) -> None:
     assert steps > len(CHANGING) + 3 * len({c.knob for c in wanted})
 
 
+def test_before_each_setting_the_originals_are_synced_in_their_place(
+    root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a power cut leaves: the file's content and its name are on the disk by then."""
+    steps: list[str] = []
+    sync, replace, kernel = os.fsync, os.replace, Kernel()
+    monkeypatch.setattr(os, "fsync", lambda handle: (steps.append("sync"), sync(handle)))
+    monkeypatch.setattr(os, "replace", lambda *names: (steps.append("name"), replace(*names)))
+    wanted = changes(root)
+    apply(root, folder, wanted, write=lambda *what: (steps.append("set"), kernel(*what)))
+    tries = " ".join(steps).split("sync name sync set")
+    assert len(tries) == 1 + len({change.knob for change in wanted})
+    assert all(set(between.split()) <= {"set"} for between in tries[1:])
+
+
 def test_killed_at_any_step_of_undo_the_next_one_restores_all(tmp_path: Path) -> None:
     steps = 0
     while True:

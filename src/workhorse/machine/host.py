@@ -128,7 +128,6 @@ def apply(
         if not todo:
             return tuple(outcomes)
         journal = _with_originals(journal, todo)
-        write_journal(folder, journal)
         for _, group in groupby(todo, key=lambda change: change.knob):
             together = tuple(group)
             # Before the write: a kill between the two must find the value known as ours.
