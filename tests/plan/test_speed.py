@@ -12,12 +12,14 @@ from workhorse.plan.planner import Wish, make_plan
 from workhorse.plan.speed import (
     PROTOCOL_DEPTH_TOKENS,
     Experience,
+    best_bandwidth,
     bytes_per_token,
     kv_read_bytes,
     setup_for,
     weights_read,
 )
-from workhorse.records import Estimate
+from workhorse.records import Bandwidth, Estimate
+from workhorse.units import GB
 
 SETUP = setup_for(builders.EMBEDDED, "RAM", huge_pages=True, threads=4)
 
@@ -61,6 +63,36 @@ def test_without_bandwidth_there_is_no_forecast() -> None:
     assert plan.forecast.decode_tokens_per_s is None
     assert plan.forecast.ceiling_tokens_per_s is None
     assert plan.forecast.bytes_per_token > 0
+
+
+TWO_NODES = (
+    Bandwidth(60.0 * GB, "huge", 14, 0, "test", 1.0),
+    Bandwidth(58.0 * GB, "huge", 14, 1, "test", 1.0),
+    Bandwidth(99.0 * GB, "huge", 14, 0, "across, by mistake fast", 1.0, (1,)),
+    Bandwidth(110.0 * GB, "huge", 28, None, "interleaved", 1.0, (0, 1)),
+    Bandwidth(50.0 * GB, "small", 14, 1, "test", 1.0),
+)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gb"), [((0,), 60), ((1,), 58), ((0, 1), 110), ((0, 1, 2), 60), (None, None)]
+)
+def test_the_bandwidth_is_that_of_the_nodes_in_use(
+    nodes: tuple[int, ...] | None, gb: float | None
+) -> None:
+    found = best_bandwidth(TWO_NODES, "huge", nodes)
+    assert (found and found.bytes_per_s / GB) == gb
+
+
+def test_a_model_on_all_nodes_is_forecast_with_interleaved_memory() -> None:
+    shape = builders.model(embedding=4096, feed_forward=16384, vocabulary=100_000)
+    size = shape.weight_bytes
+    host = builders.machine(nodes=2, cores=14, ram_bytes=2 * size, bandwidths=TWO_NODES)
+    ceiling = make_plan(host, shape, builders.EMBEDDED, Wish()).forecast.ceiling_tokens_per_s
+    assert ceiling is not None and "28" in ceiling.source.en
+    roomy = replace(host, nodes=tuple(replace(n, memory_free_bytes=9 * size) for n in host.nodes))
+    near = make_plan(roomy, shape, builders.EMBEDDED, Wish()).forecast.ceiling_tokens_per_s
+    assert near is not None and ceiling.value == pytest.approx(near.value * 110 / 60)
 
 
 def test_an_earlier_measurement_of_this_model_corrects_the_forecast() -> None:

@@ -87,6 +87,8 @@ def make_plan(
     layout, lines, fit_findings, fit_rejected = fit(model, room, wish, batch_tokens)
     if not fits_node(machine, cpu, device_bytes(lines, "RAM")):
         cpu = spread_cpus(machine)
+        setup = setup_for(build, device, huge_pages=pages.huge_pages, threads=cpu.threads)
+        who_reads = reader(machine, room, cpu, pages)
     cache_bytes = prompt_cache(machine, lines)
     spin, spin_reason = choose_spin(build, machine, all_on_gpu=room.gpu is not None)
     promise = forecast(
@@ -269,9 +271,8 @@ def reader(machine: Machine, room: Room, cpu: CpuChoice, pages: PageChoice) -> R
         )
         return Reader("gpu", rated, words, "datasheet", 1, room.gpu.compute_capability)
     size: Literal["small", "huge"] = "huge" if pages.huge_pages else "small"
-    node = cpu.memory_nodes[0] if cpu.memory_nodes else None
-    bandwidths = machine.memory.bandwidths
-    measured = best_bandwidth(bandwidths, size, node) or best_bandwidth(bandwidths, "small", node)
+    read, nodes = machine.memory.bandwidths, cpu.memory_nodes
+    measured = best_bandwidth(read, size, nodes) or best_bandwidth(read, "small", nodes)
     if measured is None:
         return Reader("cpu", None, Text("not measured", "未测量"), "estimated", cpu.threads)
     shown = show_bandwidth(measured.bytes_per_s)

@@ -218,8 +218,20 @@ def learned(
 
 
 def best_bandwidth(
-    bandwidths: Sequence[Bandwidth], pages: Literal["small", "huge"], node: int | None
+    bandwidths: Sequence[Bandwidth],
+    pages: Literal["small", "huge"],
+    nodes: tuple[int, ...] | None,
 ) -> Bandwidth | None:
-    """The measured bandwidth of the pages and the node in use; `None` when not measured."""
-    fitting = [b for b in bandwidths if b.pages == pages and b.node in (None, node)]
+    """The measured bandwidth of the pages and the nodes in use; `None` when not measured.
+
+    Of several nodes it is that of memory interleaved over just these, else the best of one of
+    them. What was read across the link between two nodes counts for neither.
+    """
+    of_pages = [b for b in bandwidths if b.pages == pages]
+    if nodes is not None and len(nodes) > 1:
+        spread = [b for b in of_pages if b.memory_nodes == nodes]
+        if spread:
+            return max(spread, key=lambda b: b.bytes_per_s)
+    own = [b for b in of_pages if b.memory_nodes is None]
+    fitting = [b for b in own if b.node is None or (nodes and b.node in nodes)]
     return max(fitting, key=lambda b: (b.node is not None, b.bytes_per_s), default=None)
