@@ -17,6 +17,10 @@ VERBS: dict[str, Text] = {
         "把本机变成经过验证的本地大模型服务",
     ),
     "probe": Text("show what this machine is and can do", "查看本机的硬件与能力"),
+    "doctor": Text(
+        "say what is wrong with this machine, what it costs and what to do",
+        "诊断本机的问题、代价与对策",
+    ),
     "plan": Text("decide how a model would run here, before anything starts", "启动前先定方案"),
     "diagnose": Text(
         "find the cause of a failure in a log, and the fix", "从日志找出故障原因与解决办法"

@@ -50,14 +50,12 @@ def cards_troubles(machine: Machine) -> Iterator[Finding]:
         told = meaning_of(event)
         if told is not None:
             by_card[event.pci_address].append(told)
-    lost = {t.pci_address for t in machine.gpu_troubles if t.code == "lost"}
     here = {gpu.pci_address for gpu in machine.gpus if gpu.pci_address}
     for card, lines in by_card.items():
         for cause in causes(lines):
             blame = cause[0].meaning.blame if cause[0].meaning else None
-            # Told elsewhere: a card's memory with its counts, a lost card with its absence.
-            if (blame == "memory" and card in here) or (blame == "bus" and card in lost):
-                continue
+            if blame == "memory" and card in here:
+                continue  # told with the card's counts, in card_memory
             yield trouble(card, cause)
 
 
@@ -102,15 +100,14 @@ def trouble(card: str | None, lines: list[Told]) -> Finding:
     first, meaning = lines[0].event, lines[0].meaning
     numbers = sorted({t.event.number for t in lines if t.event.number is not None})
     times = sum(told.event.times for told in lines)
-    where, where_zh = (f" of {card}", f" {card}") if card else ("", "")
+    where, where_zh = (f" of {card}", f" {card} 的") if card else ("", "")
     listed = ", ".join(map(str, numbers))
-    what = f"Xid {listed}" if numbers else "an error"
-    what_zh = f"Xid {listed}" if numbers else "错误"
+    what, what_zh = (f"Xid {listed}",) * 2 if numbers else ("an error", "错误")
     seen = Text(
         f"The NVIDIA driver reported {what}{where} ({counted(times)}).",
-        f"NVIDIA 驱动报告了{where_zh} 的 {what_zh}（{times} 次）。".replace("了 的", "了"),
+        f"NVIDIA 驱动报告了{where_zh} {what_zh}（{times} 次）。",
     )
-    evidence = tuple(told.event.text for told in lines[:6])
+    evidence = (*([card] if card else []), *(told.event.text for told in lines[:6]))
     if meaning is None:
         return Finding(
             code="xid.unknown",

@@ -79,6 +79,7 @@ def apart(machine: Machine) -> Iterator[Finding]:
     ]
     if not crossing:
         return
+    placed = [gpu for _, gpus in by_node for gpu in gpus][:8]
     listed = "; ".join(f"node {node}: GPU {numbers(gpus)}" for node, gpus in by_node)
     listed_zh = "；".join(f"节点 {node}：GPU {numbers(gpus)}" for node, gpus in by_node)
     yield finding(
@@ -87,7 +88,10 @@ def apart(machine: Machine) -> Iterator[Finding]:
             f"The cards are on several NUMA nodes ({listed}).",
             f"显卡分布在多个 NUMA 节点（{listed_zh}）。",
         ),
-        evidence=link_lines(machine),
+        evidence=(
+            *(f"{gpu.pci_address or f'GPU {gpu.index}'}: node {gpu.numa_node}" for gpu in placed),
+            *link_lines(machine),
+        ),
     )
 
 

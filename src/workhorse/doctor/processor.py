@@ -61,7 +61,9 @@ def busy(machine: Machine) -> Iterator[Finding]:
             f"其他进程占用 {allowed} 个 CPU 中的 {used:.1f} 个（{show_share(share)}）。",
         ),
         evidence=(f"busy CPUs {used:.2f}, allowed {allowed}",),
-        share_lost=on_cpu_alone(machine, share),
+        # A fair scheduler gives us half of a core that another process wants, and every layer
+        # waits for the slowest core.
+        share_lost=on_cpu_alone(machine, 0.5),
         sure="likely",
     )
 

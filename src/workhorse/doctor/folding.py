@@ -1,0 +1,82 @@
+"""One cause, not five findings: what follows from a finding is told with it."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from workhorse.records import Finding, Level
+
+# A PCI address as evidence gives it.
+_CARD = re.compile(r"\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
+_WORSE: dict[Level, int] = {"good": 0, "note": 1, "warning": 2, "cause": 3, "blocker": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """`follows` (a pattern of codes) is a consequence of `root`; `card`: only on the same card."""
+
+    root: str
+    follows: str
+    card: bool = False
+
+
+FOLDS = (
+    Fold(r"cpu\.(no-avx2|avx2-hidden)", r"cpu\.instructions_missing|system\.cpu_lacks-\w+"),
+    # A card that is gone, and the driver's last words about it.
+    Fold(r"gpu\.lost", r"(xid|nvrm)\..+|link\.(replays|bus-errors)", card=True),
+    Fold(r"(xid|nvrm)\.(bus|hardware|79)", r"gpu\.(not-shown|unknown|silent)", card=True),
+    # A bad contact loses lanes, sends packets again and is slow.
+    Fold(r"xid\.(11|32|79)|nvrm\.bus", r"link\.(replays|width-lost)", card=True),
+    Fold(r"link\.(width-lost|speed-lost)", r"link\.(slow|replays)", card=True),
+    Fold(r"link\.slow", r"link\.(slot-narrower|width-below-card)", card=True),
+    # A socket without modules is slow to read, unequal and far away.
+    Fold(r"memory\.node-empty", r"memory\.(sockets-unequal|slower-than-rated|cross-node)"),
+    Fold(r"memory\.channels-empty", r"memory\.(sockets-unequal|mixed-sizes)"),
+    Fold(r"system\.busy", r"memory\.slower-than-rated"),
+    Fold(r"memory\.(small|taken)", r"kernel\.killed|memory\.swap-used"),
+    Fold(r"gpu\.(too-hot|power-brake|hw-slowdown)", r"gpu\.power-limit", card=True),
+)
+
+
+def fold(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings without those that follow from another one.
+
+    The root names them as its consequences and takes over their evidence, and the worst level
+    and loss among them: what blocked still blocks.
+    """
+    left = list(findings)
+    for rule in FOLDS:
+        for root in [f for f in left if re.fullmatch(rule.root, f.code)]:
+            follow = [
+                f
+                for f in left
+                if f is not root
+                and re.fullmatch(rule.follows, f.code)
+                and (not rule.card or cards_of(f) <= cards_of(root) != frozenset())
+            ]
+            if follow:
+                kept = [f for f in left if f not in follow]
+                left = [joined(root, follow) if f is root else f for f in kept]
+    return tuple(left)
+
+
+def cards_of(finding: Finding) -> frozenset[str]:
+    """The cards that a finding is about, by the addresses in its evidence."""
+    return frozenset(
+        match.group().lower()[-12:] for line in finding.evidence for match in _CARD.finditer(line)
+    )
+
+
+def joined(root: Finding, follow: list[Finding]) -> Finding:
+    """The root with what follows from it."""
+    level = max((root.level, *(f.level for f in follow)), key=_WORSE.__getitem__)
+    losses = [f.share_lost for f in (root, *follow) if f.share_lost is not None]
+    lines = (line for f in (root, *follow) for line in f.evidence)
+    told = (text for f in follow for text in (f.seen, *f.consequences))
+    return replace(
+        root,
+        level=level,
+        share_lost=max(losses, default=None),
+        evidence=tuple(dict.fromkeys(lines)),
+        consequences=(*root.consequences, *told),
+    )
