@@ -1,6 +1,8 @@
 """Changing a host's settings and bringing them back: on a tree, and for real."""
 
 import os
+import random
+import re
 import shutil
 import stat
 import subprocess
@@ -26,11 +28,12 @@ from host_tree import (
     grow,
     settings,
 )
-from workhorse.doctor.host import Change
-from workhorse.knowledge.host_settings import knobs
+from workhorse.doctor.host import Change, advise
+from workhorse.knowledge.host_settings import knobs, recommendations
 from workhorse.machine.files import DirectoryFiles, PackedFiles
 from workhorse.machine.host import apply, read_only, read_settings, undo, write_value
 from workhorse.machine.host_journal import JOURNAL, read_journal
+from workhorse.machine.probe import read_machine
 
 
 @pytest.fixture
@@ -68,6 +71,25 @@ def test_a_setting_that_is_gone_does_not_become_a_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write_value(tmp_path / "swappiness", "10")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_hostile_files_change_nothing_but_their_own_setting(root: Path) -> None:
+    """Whatever the files hold, only sound values are changed, and to the values of the table."""
+    clean = read_settings(DirectoryFiles(root))
+    machine = read_machine(DirectoryFiles(root))
+    hostile = ["", "\0", "[", "[]", "[a] [b]", "-1", "1e9", "9" * 9000, "é", "x" * 70, "a b", "%s",
+               "[../x]", "always [madvise] never\n" * 500, "x\ny", "[" * 9]  # fmt: skip
+    chance = random.Random(7)
+    advised = set()
+    for _ in range(300):
+        texts = {p: chance.choice([t, t, *hostile]) for p, t in clean.items()}
+        found = advise(machine, read_settings(PackedFiles(dict(texts))))
+        assert len(found) == len(knobs())
+        for change in (c for advice in found for c in advice.changes):
+            assert change.path in clean and re.fullmatch(r"[A-Za-z0-9_+-]{1,64}", change.before)
+            assert change.after in {r.value for r in recommendations() if r.knob == change.knob}
+            advised.add(change.path)
+    assert advised == CHANGING.keys()
 
 
 # ---------------------------------------------------------------- there and back
