@@ -8,12 +8,21 @@ values are composed: put together from data sheets and defaults, not read from o
 """
 
 import ast
-import json
 import re
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from capture_parts import (
+    Capture,
+    Layout,
+    cpu_files,
+    memory_files,
+    node_files,
+    pci_files,
+    system_files,
+)
+from composed_machines import eight_v100, mismatch, p40_box, t4, two_links
 
 MIB = 1024**2
 CPUINFO = "cpuinfo_Broadwell-EP-v4_one-core.txt"
@@ -24,171 +33,6 @@ AFTER_IVY_BRIDGE = (
     " cqm_occup_llc fma hle intel_pt invpcid invpcid_single movbe rdseed rdt_a rtm smap tsc_adjust"
     " ept_ad sdbg"
 )
-
-
-@dataclass
-class Capture:
-    """The files of one machine, with the source of each."""
-
-    architecture: str
-    glibc: str | None
-    libgomp: bool | None
-    files: dict[str, Any] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
-    composed: list[str] = field(default_factory=list)
-
-    def add(self, source: str, files: dict[str, Any], composed: str | None = None) -> None:
-        """Add files from one source; `composed` says which of their values are."""
-        self.files |= files
-        self.sources |= dict.fromkeys(files, source)
-        if composed:
-            self.composed.append(composed)
-
-    def write(self, path: Path) -> None:
-        """Write the capture as one JSON document."""
-        sources: dict[str, list[str]] = {}
-        for name, source in self.sources.items():
-            # One line for a folder, and for all folders that differ by a number alone.
-            name = re.sub(r"(cpu|index|node)\d+/", r"\1*/", name)
-            name = re.sub(r"^(sys/.*/)[^/]+$", r"\1*", name)
-            if name not in sources.setdefault(source, []):
-                sources[source].append(name)
-        note = {
-            "architecture": self.architecture,
-            "glibc": self.glibc,
-            "libgomp": self.libgomp,
-            "sources": sources,
-            "composed": self.composed,
-        }
-        document = {"workhorse-capture.json": note, **self.files}
-        path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-@dataclass
-class Layout:
-    """Sockets of equal cores with two threads each, and which CPU numbers they have."""
-
-    model_name: str
-    model: int
-    core_ids: list[int]
-    cpus_of_socket: list[list[int]]  # first threads, then second ones, in order of core
-    l3_kib: int
-    l2_kib: int
-    max_khz: int
-    siblings_file: str
-
-
-def core_rows(layout: Layout) -> list[tuple[int, int, int, str]]:
-    """CPU, socket, core id and sibling list of every logical CPU, ascending."""
-    rows = []
-    count = len(layout.core_ids)
-    for socket, cpus in enumerate(layout.cpus_of_socket):
-        for position, cpu in enumerate(cpus):
-            first, second = cpus[position % count], cpus[position % count + count]
-            rows.append((cpu, socket, layout.core_ids[position % count], f"{first},{second}"))
-    return sorted(rows)
-
-
-def cpu_files(layout: Layout, cpuinfo: str, drop_flags: set[str]) -> dict[str, str]:
-    """/proc/cpuinfo and the CPU part of sysfs."""
-    rows = core_rows(layout)
-    root = "sys/devices/system/cpu"
-    files = {f"{root}/online": f"0-{len(rows) - 1}\n"}
-    blocks = []
-    for cpu, socket, core, siblings in rows:
-        values = {
-            "processor": cpu,
-            "model": layout.model,
-            "model name": layout.model_name,
-            "cache size": f"{layout.l3_kib} KB",
-            "physical id": socket,
-            "siblings": 2 * len(layout.core_ids),
-            "core id": core,
-            "cpu cores": len(layout.core_ids),
-        }
-        lines = []
-        for line in cpuinfo.strip().splitlines():
-            name = line.split(":")[0].strip()
-            if name in ("vmx flags", "bugs", "apicid", "initial apicid", "microcode"):
-                continue
-            if name == "flags":
-                flags = [f for f in line.split(":")[1].split() if f not in drop_flags]
-                line = f"flags\t\t: {' '.join(flags)}"
-            elif name in values:
-                line = f"{line.split(':')[0]}: {values[name]}"
-            lines.append(line)
-        blocks.append("\n".join(lines) + "\n")
-        topology = f"{root}/cpu{cpu}/topology"
-        files[f"{topology}/physical_package_id"] = f"{socket}\n"
-        files[f"{topology}/core_id"] = f"{core}\n"
-        files[f"{topology}/{layout.siblings_file}"] = f"{siblings}\n"
-    files["proc/cpuinfo"] = "\n".join(blocks)
-    files[f"{root}/cpu0/cpufreq/cpuinfo_max_freq"] = f"{layout.max_khz}\n"
-    for index, (level, kind, kib) in enumerate(
-        ((1, "Data", 32), (1, "Instruction", 32), (2, "Unified", layout.l2_kib))
-    ):
-        files |= cache_files(index, level, kind, kib)
-    return files | cache_files(3, 3, "Unified", layout.l3_kib)
-
-
-def cache_files(index: int, level: int, kind: str, kib: int) -> dict[str, str]:
-    """One cache of CPU 0."""
-    root = f"sys/devices/system/cpu/cpu0/cache/index{index}"
-    return {f"{root}/level": f"{level}\n", f"{root}/type": f"{kind}\n", f"{root}/size": f"{kib}K\n"}
-
-
-def node_files(cpu_lists: list[str], total_kib: int, free_kib: int, far: int) -> dict[str, str]:
-    """The NUMA part of sysfs, memory shared evenly."""
-    root, count = "sys/devices/system/node", len(cpu_lists)
-    files = {f"{root}/online": "0\n" if count == 1 else f"0-{count - 1}\n"}
-    for node, cpus in enumerate(cpu_lists):
-        files[f"{root}/node{node}/cpulist"] = f"{cpus}\n"
-        files[f"{root}/node{node}/distance"] = (
-            " ".join("10" if node == other else str(far) for other in range(count)) + "\n"
-        )
-        files[f"{root}/node{node}/meminfo"] = (
-            f"Node {node} MemTotal:       {total_kib // count} kB\n"
-            f"Node {node} MemFree:        {free_kib // count} kB\n"
-        )
-    return files
-
-
-def memory_files(total_kib: int, available_kib: int, swap_kib: int, thp: str) -> dict[str, str]:
-    """/proc/meminfo, the page switch and the locked-memory limit."""
-    modes = " ".join(f"[{m}]" if m == thp else m for m in ("always", "madvise", "never"))
-    limit = f"{'Max locked memory':25} {65536:<20} {65536:<20} bytes     \n"
-    return {
-        "proc/meminfo": f"MemTotal:       {total_kib} kB\nMemFree:        {available_kib} kB\n"
-        f"MemAvailable:   {available_kib} kB\nSwapTotal:      {swap_kib} kB\n"
-        f"SwapFree:       {swap_kib} kB\nHugePages_Total:       0\nHugePages_Free:        0\n"
-        "Hugepagesize:       2048 kB\n",
-        "sys/kernel/mm/transparent_hugepage/enabled": modes + "\n",
-        "proc/self/limits": limit,
-    }
-
-
-def system_files(pretty_name: str, kernel: str, cpus: int) -> dict[str, str]:
-    """Distribution, kernel and the CPU counters."""
-    rows = [f"cpu{cpu} 100 0 50 90000 10 0 0 0 0 0" for cpu in range(cpus)]
-    return {
-        "etc/os-release": f'PRETTY_NAME="{pretty_name}"\n',
-        "proc/sys/kernel/osrelease": f"{kernel}\n",
-        "proc/stat": "\n".join([f"cpu  {100 * cpus} 0 {50 * cpus} {90000 * cpus}", *rows]) + "\n",
-    }
-
-
-def pci_files(address: str, device: str, node: int, speed: str, width: int) -> dict[str, str]:
-    """One NVIDIA card on the bus."""
-    root = f"sys/bus/pci/devices/{address}"
-    return {
-        f"{root}/vendor": "0x10de\n",
-        f"{root}/device": f"0x{device}\n",
-        f"{root}/class": "0x030200\n",
-        f"{root}/numa_node": f"{node}\n",
-        f"{root}/uevent": f"DRIVER=nvidia\nPCI_ID=10DE:{device.upper()}\n",
-        f"{root}/max_link_speed": f"{speed}\n",
-        f"{root}/max_link_width": f"{width}\n",
-    }
 
 
 def v100(smi_q: str, name: str, address: str, free_mib: int, total_mib: int) -> dict[str, Any]:
@@ -325,6 +169,62 @@ def avx_only(fixtures: Path) -> Capture:
     return capture
 
 
+def h200_answers(root: Path) -> dict[str, Any]:
+    """What NVML answered on the H200's host."""
+    dump = (root / "nvml_dump.txt").read_text()
+    answers = dict(re.findall(r"^nvmlDeviceGet(\w+) = (.*)$", dump, re.MULTILINE))
+    query = (root / "nvidia-smi_q.txt").read_text()
+    pci = ast.literal_eval(answers["PciInfo"])
+
+    def clock(kind: str) -> int:
+        """A clock of the dump, in MHz; these calls take an argument."""
+        found = re.search(rf"^nvmlDevice{kind} (\d+)$", dump, re.MULTILINE)
+        assert found, kind
+        return int(found[1])
+
+    def told(pattern: str) -> int:
+        found = re.search(pattern, query)
+        assert found, pattern
+        return int(found[1])
+
+    whole = {
+        "memory_bus_width": "MemoryBusWidth", "pcie_generation": "CurrPcieLinkGeneration",
+        "pcie_generation_max": "MaxPcieLinkGeneration", "pcie_width": "CurrPcieLinkWidth",
+        "pcie_generation_card": "GpuMaxPcieLinkGeneration", "pcie_width_max": "MaxPcieLinkWidth",
+        "pcie_replays": "PcieReplayCounter", "power_draw": "PowerUsage",
+        "power_limit": "PowerManagementLimit", "persistence": "PersistenceMode",
+        "power_limit_default": "PowerManagementDefaultLimit", "compute_mode": "ComputeMode",
+        "performance_state": "PerformanceState",
+        "clocks_event_reasons": "CurrentClocksEventReasons",
+    }  # fmt: skip
+    parsed = {
+        "compute_capability": "CudaComputeCapability", "memory": "MemoryInfo",
+        "ecc_mode": "EccMode",
+        "bar1": "BAR1MemoryInfo", "remapped_rows": "RemappedRows", "mig_mode": "MigMode",
+        "power_limits": "PowerManagementLimitConstraints", "utilization": "UtilizationRates",
+        "processes": "ComputeRunningProcesses_v3",
+    }  # fmt: skip
+    gpu = {
+        "name": answers["Name"],
+        "pci": {key: pci[key] for key in ("busId", "pciDeviceId", "pciSubSystemId")},
+        "memory_clock": clock("GetClockInfo MEM"),
+        "memory_clock_max": clock("GetMaxClockInfo MEM"),
+        "sm_clock": clock("GetClockInfo SM"),
+        "sm_clock_max": clock("GetMaxClockInfo SM"),
+        "temperature": told(r"GPU Current Temp +: (\d+) C"),
+        "memory_temperature": told(r"Memory Current Temp +: (\d+) C"),
+        "ecc_corrected": told(r"Volatile\n(?:.*\n)*? +DRAM Correctable +: (\d+)"),
+        "ecc_uncorrected": told(r"Volatile\n(?:.*\n)*? +DRAM Uncorrectable +: (\d+)"),
+        "ecc_corrected_lifetime": told(r"Aggregate\n(?:.*\n)*? +DRAM Correctable +: (\d+)"),
+        "ecc_uncorrected_lifetime": told(r"Aggregate\n(?:.*\n)*? +DRAM Uncorrectable +: (\d+)"),
+        **{query: int(answers[name]) for query, name in whole.items()},
+        **{query: ast.literal_eval(answers[name]) for query, name in parsed.items()},
+    }
+    first = re.match(r"driver (\S+) nvml \S+ cuda (\d+)", dump)
+    assert first
+    return {"driver_version": first[1], "cuda_version": int(first[2]), "gpus": [gpu]}
+
+
 def h200(fixtures: Path) -> Capture:
     """A real 16-CPU virtual machine with one H200; only what was captured of it."""
     root = fixtures / "h200_host"
@@ -340,34 +240,26 @@ def h200(fixtures: Path) -> Capture:
         "h200_host/sys_pci_nvidia.txt",
         {f"{address}/{name}": text.replace("|", "\n") + "\n" for name, text in device},
     )
-    dump = (root / "nvml_dump.txt").read_text()
-    answers = dict(re.findall(r"^nvmlDeviceGet(\w+) = (.*)$", dump, re.MULTILINE))
-    # These take an argument, so their values are not in the dump of plain calls.
-    temperature = re.search(r"GPU Current Temp +: (\d+) C", (root / "nvidia-smi_q.txt").read_text())
-    clock = re.search(r"^nvmlDeviceGetMaxClockInfo MEM (\d+)$", dump, re.MULTILINE)
-    assert temperature and clock
-    gpu = {
-        "name": answers["Name"],
-        "pci": {"busId": ast.literal_eval(answers["PciInfo"])["busId"]},
-        "compute_capability": ast.literal_eval(answers["CudaComputeCapability"]),
-        "memory": ast.literal_eval(answers["MemoryInfo"]),
-        "memory_bus_width": int(answers["MemoryBusWidth"]),
-        "memory_clock_max": int(clock[1]),
-        "pcie_generation": int(answers["CurrPcieLinkGeneration"]),
-        "pcie_generation_max": int(answers["MaxPcieLinkGeneration"]),
-        "pcie_width": int(answers["CurrPcieLinkWidth"]),
-        "pcie_width_max": int(answers["MaxPcieLinkWidth"]),
-        "ecc_mode": ast.literal_eval(answers["EccMode"]),
-        "temperature": int(temperature[1]),
-        "power_limit": int(answers["PowerManagementLimit"]),
-        "power_limit_default": int(answers["PowerManagementDefaultLimit"]),
-        "clocks_event_reasons": int(answers["CurrentClocksEventReasons"]),
-    }
-    first = re.match(r"driver (\S+) nvml \S+ cuda (\d+)", dump)
-    assert first
     capture.add(
-        "h200_host/nvml_dump.txt, nvidia-smi_q.txt (temperature)",
-        {"nvml.json": {"driver_version": first[1], "cuda_version": int(first[2]), "gpus": [gpu]}},
+        "h200_host/nvml_dump.txt; temperatures and error counts: nvidia-smi_q.txt",
+        {"nvml.json": h200_answers(root)},
+    )
+    for name, command in (
+        ("nvidia-smi_q.txt", "nvidia-smi_-q"), ("nvidia-smi.txt", "nvidia-smi"),
+        ("nvidia-smi_topo_m.txt", "nvidia-smi_topo_-m"), ("nvcc.txt", "nvcc_--version"),
+        ("nvidia-smi_topo_p2p_r.txt", "nvidia-smi_topo_-p2p_r"),
+    ):  # fmt: skip
+        text = re.sub(
+            r"(Serial Number|GPU UUID|PDI)( +: ).*", r"\1\2N/A", (root / name).read_text()
+        )
+        capture.add(f"h200_host/{name}", {f"commands/{command}.txt": text})
+    kernel = (root / "proc_nvidia.txt").read_text().split("\n== ")[0]
+    version = kernel.partition("\n")[2] + "\n"
+    capture.add("h200_host/proc_nvidia.txt", {"proc/driver/nvidia/version": version})
+    # The other devices of the bus are in a listing alone: names without files.
+    bus = re.findall(r" (0000:00:0[0-5]\.0) ->", (root / "sys_pci_all.txt").read_text())
+    capture.add(
+        "h200_host/sys_pci_all.txt", {f"sys/bus/pci/devices/{one}/vendor": "" for one in bus}
     )
     return capture
 
@@ -387,7 +279,9 @@ def _mib_free(text: str) -> int:
     return int(found[1])
 
 
+MACHINES = (machine_a, machine_b, avx_only, h200, p40_box, t4, eight_v100, mismatch, two_links)
+
 if __name__ == "__main__":
     source, target = map(Path, sys.argv[1:3])
-    for make in (machine_a, machine_b, avx_only, h200):
+    for make in MACHINES:
         make(source).write(target / f"{make.__name__}.json")

@@ -6,7 +6,10 @@ from typing import Any
 
 CAPTURES = Path(__file__).parent.parent / "captures"
 GOLDENS = Path(__file__).parent / "goldens"
-NAMES = ("machine_a", "machine_b", "avx_only", "h200")
+NAMES = (
+    "machine_a", "machine_b", "avx_only", "h200", "p40_box", "t4", "eight_v100", "mismatch",
+    "two_links",
+)  # fmt: skip
 
 
 def packed(name: str) -> dict[str, Any]:

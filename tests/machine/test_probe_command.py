@@ -7,7 +7,7 @@ import pytest
 from captured_machines import CAPTURES, GOLDENS, packed, unpack
 
 from workhorse.cli import main
-from workhorse.cli.probe import show_cpus
+from workhorse.cli.probe_tables import show_cpus
 from workhorse.codec import from_json
 from workhorse.records import Machine
 
@@ -58,7 +58,7 @@ def test_this_machine_without_measuring(capsys: pytest.CaptureFixture[str]) -> N
 def test_this_machine_measured_says_how(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", "--lang", "en"]) == 0
     shown = capsys.readouterr().out
-    assert ("measured here" in shown and "memchr over" in shown) or "was not measured" in shown
+    assert ("Measured read" in shown and "memchr over" in shown) or "was not measured" in shown
 
 
 def test_a_wrong_root_is_one_sentence_and_a_next_step(

@@ -13,9 +13,6 @@ from typing import Protocol
 
 import msgspec
 
-from workhorse.errors import AppError
-from workhorse.text import Text
-
 # /proc/cpuinfo of 512 logical CPUs is 0.8 MB; every other file we read is far smaller.
 FILE_BYTES_MAX = 1024**2
 NAMES_MAX = 16384
@@ -117,33 +114,6 @@ class PackedFiles:
 def said_path(*command: str) -> str:
     """Where a capture keeps what a program printed: `commands/nvidia-smi_-q.txt`."""
     return f"{COMMANDS}/{'_'.join(command).replace('/', '_')}.txt"
-
-
-def open_files(root: Path) -> HostFiles:
-    """The files of the machine at `root`: a directory, or one packed capture.
-
-    Raises AppError when `root` is neither.
-    """
-    if root.is_dir():
-        return DirectoryFiles(root)
-    try:
-        with root.open("rb") as file:
-            document = file.read(PACKED_BYTES_MAX + 1)
-        if len(document) > PACKED_BYTES_MAX:
-            raise msgspec.DecodeError(f"more than {PACKED_BYTES_MAX // 1024**2} MiB")
-        return PackedFiles(msgspec.json.decode(document, type=dict[str, object]))
-    except (OSError, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
-        raise AppError(
-            Text(
-                f"{root} is neither a directory nor a packed capture: {error}.",
-                f"{root} 既不是目录，也不是打包的采集文件：{error}。",
-            ),
-            Text(
-                "Give --root the top of a captured tree (with proc/ and sys/ in it), or leave it"
-                " out to probe this machine.",
-                "请用 --root 指定采集目录的顶层（其中含 proc/ 和 sys/），或省略它以检测本机。",
-            ),
-        ) from error
 
 
 def _run(command: tuple[str, ...]) -> str | None:
