@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from workhorse.machine.cpu import online_cpus, read_cpu
-from workhorse.machine.disk import file_system_of, read_disk
+from workhorse.machine.disk import mount_of, read_disk
 from workhorse.machine.files import FILE_BYTES_MAX, DirectoryFiles, PackedFiles
 from workhorse.machine.kernel_text import chosen, cpu_list, number, size_bytes, words
 from workhorse.machine.limits import read_limits
@@ -257,10 +257,14 @@ def test_the_last_and_longest_mount_holds_the_path() -> None:
         "3 1 8:3 / /with\\040space rw - btrfs /dev/c rw\n4 1 0:9 / /data rw - nfs4 host:/x rw\n"
         "rubbish\n5 1 8:4 / /da rw - vfat /dev/d rw\n"
     )
-    assert file_system_of(mounts, "/data/models") == "nfs4"
-    assert file_system_of(mounts, "/with space/x") == "btrfs"
-    assert file_system_of(mounts, "/database") == "ext4"
-    assert file_system_of("", "/data") is None
+    for place, kind in (
+        ("/data/models", "nfs4"),
+        ("/with space/x", "btrfs"),
+        ("/database", "ext4"),
+    ):
+        mount = mount_of(mounts, place)
+        assert mount is not None and mount.kind == kind
+    assert mount_of("", "/data") is None
 
 
 def test_the_disk_of_a_path_that_is_not_there_yet(tmp_path: Path) -> None:
