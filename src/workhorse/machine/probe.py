@@ -1,5 +1,6 @@
 """The probe: one Machine, read from this host or from a capture of another."""
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ from workhorse.machine.cpu import online_cpus, read_cpu
 from workhorse.machine.cuda_driver import measure_copies
 from workhorse.machine.dimms import add_modules
 from workhorse.machine.disk import read_disk
+from workhorse.machine.disk_speed import measure_disk
 from workhorse.machine.files import CAPTURE_NOTE, HostFiles
 from workhorse.machine.gpu_facts import read_gpus
 from workhorse.machine.kernel_log import read_events
@@ -43,7 +45,8 @@ def probe(
     `root` is `/` for this machine, the top of a captured tree, a packed capture (a JSON file), or
     texts of commands: of these nothing is measured and the running kernel is asked nothing.
     `disk_path` is a path whose file system matters. Memory bandwidth is read for `measure_s`
-    seconds, 0 to leave it out. `on_progress` is told the share of the measuring done.
+    seconds (longer on several nodes), the disk for half a second; 0 leaves both out.
+    `on_progress` is told the share of the measuring done.
 
     Raises AppError when `root` is no machine's directory, no capture and no known text.
     """
@@ -72,7 +75,10 @@ def probe_and_record(
             machine,
             disks=(disk,),
             doubts=(*machine.doubts, *doubts),
-            learned_from={**machine.learned_from, "disks": "statvfs, /proc/self/mountinfo"},
+            learned_from={
+                **machine.learned_from,
+                "disks": "statvfs, /proc/self/mountinfo, /sys/dev/block",
+            },
         )
     time.sleep(max(0.0, _LOAD_S - (time.monotonic() - began_s)))
     busy_cpus = others_cpus(before, read_ticks(files), machine.limits.cpus)
@@ -82,7 +88,7 @@ def probe_and_record(
         learned_from={**machine.learned_from, "busy_cpus": "/proc/stat, twice"},
     )
     if measure_s > 0:
-        machine = _measured(machine, measure_s, on_progress)
+        machine = _with_disk_speeds(_measured(machine, measure_s, on_progress))
     return machine, recorded
 
 
@@ -111,7 +117,7 @@ def read_machine(files: HostFiles, *, deep: bool = False) -> Machine:
         gpus=found.gpus,
         disks=(),
         busy_cpus=None,
-        learned_from=_sources(files.live),
+        learned_from=_sources(files.live, found.from_text),
         doubts=(
             *note_doubts,
             *cpu_doubts,
@@ -133,7 +139,8 @@ def read_machine(files: HostFiles, *, deep: bool = False) -> Machine:
     return with_measured(machine, measured)
 
 
-def _sources(live: bool) -> dict[str, str]:
+def _sources(live: bool, smi: bool) -> dict[str, str]:
+    driver = "nvidia-smi" if smi else "NVML" if live else NVML_CAPTURE
     kernel = "sched_getaffinity" if live else "all CPUs of the capture"
     return {
         "cpu": "/sys/devices/system/cpu, /proc/cpuinfo",
@@ -144,7 +151,7 @@ def _sources(live: bool) -> dict[str, str]:
         "limits": f"{kernel}, /proc/self/cgroup, /sys/fs/cgroup",
         "system": "/proc/sys/kernel/osrelease, /etc/os-release, /sys/class/dmi/id, "
         + ("the C library" if live else CAPTURE_NOTE),
-        "gpus": ("NVML" if live else NVML_CAPTURE) + ", /sys/bus/pci/devices",
+        "gpus": f"{driver}, /sys/bus/pci/devices",
         "software": "names, version files, package metadata" + ("" if live else ", software.json"),
     }
 
@@ -172,3 +179,12 @@ def _measured(
         learned_from={**machine.learned_from, "bandwidths": "measured, each by its method"},
         doubts=(*machine.doubts, *doubts, *copy_doubts),
     )
+
+
+def _with_disk_speeds(machine: Machine) -> Machine:
+    disks = []
+    for disk in machine.disks:
+        # Where nothing of the user's is large enough, a library of the engine may be.
+        speed = measure_disk(Path(disk.path), (Path(sys.prefix),))
+        disks.append(replace(disk, read_bytes_per_s=speed.bytes_per_s, read_method=speed.method))
+    return replace(machine, disks=tuple(disks))
