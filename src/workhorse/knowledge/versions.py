@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cache
 
 # A long run of digits is no version; `int` of it would cost time.
-_READABLE = re.compile(r"\s*[vb]?(\d{1,9}(?:\.\d{1,9}){0,7})(.{0,200})", re.DOTALL)
+_READABLE = re.compile(r"\s*[vb]?(\d{1,9}(?:\.\d{1,9}){0,7})(.{0,200})", re.DOTALL | re.ASCII)
 _BEFORE_RELEASE = re.compile(r"[.\-_]?(?:a|b|rc|dev|alpha|beta|pre)\.?\d*(?![a-z])", re.IGNORECASE)
-_CLAUSE = re.compile(r"(>=|<|=)(\d{1,9}(?:\.\d{1,9}){0,7})")
+_CLAUSE = re.compile(r"(>=|<|=)(\d{1,9}(?:\.\d{1,9}){0,7})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
