@@ -32,8 +32,17 @@ def test_a_node_with_memory_for_us_is_chosen(
 def test_beside_a_gpu_whose_node_has_no_memory_for_us_nothing_is_bound() -> None:
     choice = choose_cpus(host((0,)), beside_node=1)
     assert (choice.cpus, choice.memory_nodes) == ((4, 5, 6, 7), None)
-    assert "forbids that node's memory" in choice.reason.because.en
+    assert "no memory for this process" in choice.reason.because.en
     assert "stay on one node" in choose_cpus(host((0, 1)), beside_node=1).reason.because.en
+
+
+def test_a_socket_without_modules_is_never_bound() -> None:
+    machine = builders.machine(nodes=2, cores=4)
+    bare = replace(machine.nodes[0], memory_total_bytes=0, memory_free_bytes=0)
+    machine = replace(machine, nodes=(bare, machine.nodes[1]))
+    assert choose_cpus(machine).memory_nodes == (1,)
+    assert choose_cpus(machine, beside_node=0).memory_nodes is None
+    assert spread_cpus(machine).memory_nodes == (1,)
 
 
 @pytest.mark.parametrize(

@@ -33,12 +33,15 @@ def allowed_cores(machine: Machine) -> dict[int, list[Core]]:
 
 
 def allowed_memory(machine: Machine, nodes: Iterable[int]) -> tuple[int, ...] | None:
-    """Of these nodes, those whose memory the cpuset lets us use; None when it is none of them.
+    """Of these nodes, those that have memory for us; None when it is none of them.
 
-    Binding to the memory of another node is refused by the kernel, and ends the start.
+    A cpuset may allow a node's CPUs and not its memory, and on a half-filled board a socket has
+    no memory at all. The kernel refuses a binding to such a node, and that ends the start.
     """
     allowed = machine.limits.memory_nodes
-    return tuple(sorted(n for n in nodes if allowed is None or n in allowed)) or None
+    empty = {node.index for node in machine.nodes if node.memory_total_bytes == 0}
+    usable = (n for n in nodes if n not in empty and (allowed is None or n in allowed))
+    return tuple(sorted(usable)) or None
 
 
 def spread_cpus(machine: Machine) -> CpuChoice:
@@ -113,10 +116,10 @@ def why(machine: Machine, node: int, cores: int, threads: int) -> Text:
         )
     if len(machine.nodes) > 1 and allowed_memory(machine, (node,)) is None:
         return Text(
-            f"One thread for each of the {cores} physical cores of node {node}; the cpuset of "
-            "this process forbids that node's memory, so the weights lie on another node.",
-            f"节点 {node} 的 {cores} 个物理核各一个线程；本进程的 cpuset 不允许使用该节点的内存，"
-            "权重只能放在其他节点。",
+            f"One thread for each of the {cores} physical cores of node {node}; that node has no "
+            "memory for this process (empty slots, or its cpuset), so the weights lie on another.",
+            f"节点 {node} 的 {cores} 个物理核各一个线程；该节点没有本进程可用的内存"
+            "（插槽为空，或受 cpuset 限制），权重只能放在其他节点。",
         )
     if len(machine.nodes) > 1:
         return Text(
