@@ -81,9 +81,15 @@ def test_a_quota_a_mask_and_the_page_switch_are_kept_to(machine_b: Machine) -> N
     ]  # fmt: skip
 
 
-def test_memory_that_is_not_ours_is_left_alone(machine_b: Machine) -> None:
+@pytest.mark.parametrize("why", ["a cpuset", "empty slots"])
+def test_a_node_without_memory_for_us_reads_that_of_another(machine_b: Machine, why: str) -> None:
     limits = replace(machine_b.limits, memory_nodes=(1,))
-    readings, doubts = plan_readings(replace(machine_b, limits=limits))
+    bare = replace(machine_b.nodes[0], memory_total_bytes=0, memory_free_bytes=0)
+    readings, doubts = plan_readings(
+        replace(machine_b, limits=limits)
+        if why == "a cpuset"
+        else replace(machine_b, nodes=(bare, machine_b.nodes[1]))
+    )
     assert doubts == ()
     assert [(r.node, r.memory_nodes, r.pages) for r in readings] == [
         (1, None, "small"), (1, None, "huge"), (0, (1,), "huge"),

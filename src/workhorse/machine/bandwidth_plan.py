@@ -55,8 +55,9 @@ def plan_readings(machine: Machine) -> tuple[tuple[Reading, ...], tuple[Text, ..
     if len(machine.nodes) < 2:
         return _sized(machine, None, _in_turn(readers.values()), None, _page_sizes(machine))
     allowed = machine.limits.memory_nodes
-    memory = [n for n in machine.nodes if allowed is None or n.index in allowed]
-    ours = {node.index for node in memory}
+    # A node may have CPUs and no module in its slots.
+    filled = [node.index for node in machine.nodes if node.memory_total_bytes != 0]
+    ours = {node for node in filled if allowed is None or node in allowed}
     readings: list[Reading] = []
     doubts: list[Text] = []
     # Across nodes the larger pages alone: that is where a model's weights lie.
