@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 from builders import CUDA, EMBEDDED, machine, model
 from workhorse.codec import from_json, to_json
+from workhorse.doctor import judge as judge_module
 from workhorse.doctor.folding import FOLDS, cards_of, fold
 from workhorse.doctor.judge import UNCHECKED, judge
 from workhorse.knowledge.findings import wordings
 from workhorse.knowledge.health import link_bytes_per_s, throttles
+from workhorse.knowledge.tables import table
 from workhorse.knowledge.xids import xid_meanings
 from workhorse.machine.probe import probe
 from workhorse.records import Cpu, Finding, Gpu, Limits, Machine, Memory, System, Verdict
@@ -26,6 +28,7 @@ from workhorse.text import Text
 from workhorse.units import GIB
 
 CAPTURES = Path(__file__).parent.parent / "captures"
+DOCTOR = Path(judge_module.__file__).parent
 GOLDENS = Path(__file__).parent / "goldens"
 CAPTURED = sorted(
     str(path.relative_to(CAPTURES))
@@ -116,6 +119,13 @@ def test_no_fold_is_its_own_consequence() -> None:
     for rule in FOLDS:
         both = [c for c in codes if re.fullmatch(rule.root, c) and re.fullmatch(rule.follows, c)]
         assert both == [], rule
+
+
+def test_every_threshold_is_used() -> None:
+    names = [row["name"] for row in table("health")["threshold"]]
+    code = "".join(path.read_text(encoding="utf-8") for path in DOCTOR.glob("*.py"))
+    assert [name for name in names if f'threshold("{name}")' not in code] == []
+    assert len(names) == len(set(names))
 
 
 def test_knowledge_is_whole() -> None:

@@ -18,6 +18,7 @@ from ailing import (
 
 from workhorse.doctor.judge import judge
 from workhorse.records import (
+    CopyBandwidth,
     EccCounts,
     Finding,
     GpuProcess,
@@ -45,6 +46,13 @@ def bus_line(address: str, times: int = 1) -> KernelEvent:
     return KernelEvent("pcie", None, address, f"{address}: AER: Corrected error", times)
 
 
+def copies(link_bytes_per_s: float, card_bytes_per_s: float) -> tuple[CopyBandwidth, ...]:
+    return (
+        CopyBandwidth("device", card_bytes_per_s, "test", 1.0),
+        CopyBandwidth("to device", link_bytes_per_s, "test", 1.0),
+    )
+
+
 RULES: list[tuple[str, Machine, Machine]] = [
     ("link.width-lost",
      with_card(pcie_width_now=8),
@@ -62,6 +70,9 @@ RULES: list[tuple[str, Machine, Machine]] = [
     ("link.slow",
      with_card(pcie_width_now=1, pcie_width_port=1),
      with_card(pcie_width_now=4, pcie_width_port=4)),
+    ("link.copies-slow",
+     with_card(pcie_generation_loaded=3, pcie_width_loaded=16, copies=copies(5e9, 6e9)),
+     with_card(pcie_generation_loaded=3, pcie_width_loaded=8, copies=copies(5e9, 6e9))),
     ("link.replays", with_card(pcie_replays=5000), with_card(pcie_replays=3)),
     ("link.bus-errors",
      with_events(bus_line("0000:17:01.0")), with_events(bus_line(CARD_ADDRESS))),
@@ -95,6 +106,8 @@ RULES: list[tuple[str, Machine, Machine]] = [
     ("gpu.memory-clock-low",
      with_card(busy_percent=97, sm_clock_now_mhz=1380, memory_clock_now_mhz=405),
      with_card(busy_percent=97, sm_clock_now_mhz=1380, memory_clock_now_mhz=800)),
+    ("gpu.memory-slow",
+     with_card(copies=copies(12e9, 200e9)), with_card(copies=copies(12e9, 370e9))),
     ("gpu.ecc-off", with_card(ecc_enabled=False), with_card(ecc_enabled=None)),
     ("gpu.ecc-costs",
      with_card(memory_bus_bits=256), with_card(memory_bus_bits=256, ecc_enabled=False)),

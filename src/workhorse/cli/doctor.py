@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 EXAMINING = Text("examining the machine", "检查本机")
 # Below it a figure says no more than the level does.
 SHARE_WORTH_TELLING = 0.02
+EVIDENCE_LINES = 6
 DOUBTFUL = {"likely": Text("likely", "很可能"), "possible": Text("possibly", "可能")}
 GOOD = Text("Well", "正常")
 NOT_LOOKED_AT = Text("Not looked at", "未能检查")
@@ -170,8 +171,11 @@ def print_finding(out: "Console", finding: Finding, language: Language) -> None:
         out.print(f"      $ {escape(finding.command)}", style="cyan", soft_wrap=True)
     for text in finding.consequences:
         print_indented(out, f"+ {text.in_language(language)}", 4)
-    for fact in finding.evidence:
+    for fact in finding.evidence[:EVIDENCE_LINES]:
         print_indented(out, f"· {fact}", 4, "dim")
+    if (more := len(finding.evidence) - EVIDENCE_LINES) > 0:
+        left = Text(f"· {more} more (--json)", f"· 另有 {more} 条（--json）")
+        print_indented(out, left.in_language(language), 4, "dim")
     source = Text(f"source: {finding.source}", f"来源：{finding.source}")
     print_indented(out, source.in_language(language), 4, "dim")
     out.print()

@@ -1,4 +1,4 @@
-"""Whether each card works at its speed: power, heat, clocks, modes, and who else uses it."""
+"""Whether each card works at its speed: power, heat, clocks, measured memory."""
 
 from collections.abc import Iterator
 
@@ -7,26 +7,23 @@ from workhorse.knowledge.gpus import card_of
 from workhorse.knowledge.health import Throttle, threshold, throttles
 from workhorse.records import Finding, Gpu, Machine
 from workhorse.text import Text
-from workhorse.units import show_bytes, show_share
+from workhorse.units import show_bandwidth, show_share
 
 # From P8 on a card is idle (nvml.h: P0 is the fastest state, P15 the slowest).
 _IDLE_STATE = 8
 
 
 def judge_cards(machine: Machine) -> Opinion:
-    """What holds a card back or keeps programs off it."""
+    """What holds a card back."""
     gpus = machine.gpus
     if not gpus:
         return Opinion()
     findings = (
-        *modes(gpus),
         *throttled(gpus),
         *idle_heat(gpus),
         *power_limits(gpus),
         *low_clocks(gpus),
-        *memory_taken(gpus),
-        *ecc_modes(gpus),
-        *windows(gpus),
+        *slow_memory(gpus),
     )
     unchecked = []
     if silent := [gpu for gpu in gpus if gpu.throttle_reasons is None]:
@@ -54,39 +51,6 @@ def is_busy(gpu: Gpu) -> bool:
     return (gpu.busy_percent or 0) >= threshold("busy_percent")
 
 
-def modes(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
-    """Modes that keep programs off the card, or make them wait for it."""
-    for code, seen, shown in (
-        ("gpu.prohibited", lambda g: g.compute_mode == "prohibited",
-         Text("is in compute mode `prohibited`", "处于计算模式 prohibited（禁止）")),
-        ("gpu.exclusive", lambda g: g.compute_mode == "exclusive process",
-         Text("is in compute mode `exclusive process`", "处于计算模式 exclusive process（独占）")),
-        ("gpu.mig", lambda g: g.mig is True, Text("has MIG turned on", "开启了 MIG")),
-        ("gpu.persistence-off", lambda g: g.persistence is False,
-         Text("has persistence mode off", "未开启持久模式")),
-    ):  # fmt: skip
-        found = [gpu for gpu in gpus if seen(gpu)]
-        if found:
-            who = named(found)
-            yield finding(
-                code,
-                Text(f"{who.en} {shown.en}.", f"{who.zh} {shown.zh}。"),
-                evidence=(mode_words(gpu) for gpu in found),
-                share_lost=1.0 if code == "gpu.prohibited" and len(found) == len(gpus) else None,
-                # A card of several that is closed leaves the others.
-                level="warning" if code == "gpu.prohibited" and len(found) < len(gpus) else None,
-                index=found[0].index,
-            )
-
-
-def mode_words(gpu: Gpu) -> str:
-    """The modes of a card, as evidence."""
-    return (
-        f"GPU {gpu.index}: compute mode {gpu.compute_mode or '?'}, MIG {gpu.mig}, "
-        f"persistence {gpu.persistence}"
-    )
-
-
 def worst_throttle(gpu: Gpu) -> tuple[Throttle, bool] | None:
     """The reason that costs most and is a fault, and whether it is doubtful; None: all harmless."""
     idle = is_idle(gpu)
@@ -97,16 +61,23 @@ def worst_throttle(gpu: Gpu) -> tuple[Throttle, bool] | None:
         if row is not None and row.code and meaning != "harmless":
             found.append((row, meaning == "doubtful"))
     # `HW slowdown` is set with each of the reasons that explain it: the specific one speaks.
-    return min(found, key=lambda f: (f[0].code == "gpu.hw-slowdown", f[1]), default=None)
+    return min(
+        found,
+        key=lambda f: (f[0].code == "gpu.hw-slowdown", f[1], -(f[0].share_lost or 0)),
+        default=None,
+    )
 
 
 def is_hot(gpu: Gpu) -> bool:
     """True when the core or its memory is near the temperature at which the card slows down."""
     limit = gpu.slowdown_temperature_c
-    core = limit is not None and gpu.temperature_c is not None
-    if core and (gpu.temperature_c or 0) >= (limit or 0) - threshold("slowdown_margin_c"):
-        return True
-    return (gpu.memory_temperature_c or 0) >= threshold("memory_hot_c")
+    # Newer cards tell a distance to a limit instead (-2 °C), which is no temperature.
+    core = (
+        limit is not None
+        and limit > threshold("passive_idle_c")
+        and (gpu.temperature_c or 0) >= limit - threshold("slowdown_margin_c")
+    )
+    return core or (gpu.memory_temperature_c or 0) >= threshold("memory_hot_c")
 
 
 def throttled(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
@@ -243,85 +214,32 @@ def low_clocks(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
             )
 
 
-def memory_taken(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
-    """Memory of a card that other programs hold."""
+def slow_memory(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
+    """Cards whose own memory was measured far below what it is rated for."""
+    reachable = threshold("card_memory_reachable_share")
     for gpu in gpus:
-        total, free = gpu.memory_total_bytes, gpu.memory_free_bytes
-        programs = [p for p in gpu.processes or () if p.memory_bytes]
-        held = sum(p.memory_bytes or 0 for p in programs)
-        if total and free is not None:
-            held = max(held, total - free)
-        if not total or held < total * threshold("gpu_memory_taken_share"):
+        rated = gpu.rated_bandwidth_bytes_per_s
+        best = max((c.bytes_per_s for c in gpu.copies if c.kind == "device"), default=None)
+        if not rated or best is None or worst_throttle(gpu) is not None:
+            continue
+        share = 2 * best / rated  # a copy reads each byte and writes it
+        if share >= threshold("card_memory_share"):
             continue
         who = named([gpu])
-        listed = ", ".join(f"{p.name or '?'} ({p.pid})" for p in (gpu.processes or ())[:4])
-        by = (
-            Text(f": {listed}", f"：{listed}")
-            if listed
-            else Text(" by programs that cannot be seen from here", "（占用者在此不可见）")
-        )
         yield finding(
-            "gpu.memory-taken",
+            "gpu.memory-slow",
             Text(
-                f"{show_bytes(held)} of the {show_bytes(total)} of {who.en} are taken{by.en}.",
-                f"{who.zh} 的 {show_bytes(total)} 显存已被占用 {show_bytes(held)}{by.zh}。",
+                f"{who.en} copies in its own memory at {show_bandwidth(2 * best)}, "
+                f"{show_share(share)} of the rated {show_bandwidth(rated)}.",
+                f"{who.zh} 显存内拷贝 {show_bandwidth(2 * best)}，"
+                f"为额定 {show_bandwidth(rated)} 的 {show_share(share)}。",
             ),
             evidence=(
-                f"GPU {gpu.index}: total {total}, free {free}",
-                *(f"pid {p.pid} {p.name or '?'} {show_bytes(p.memory_bytes)}"
-                  for p in (gpu.processes or ())[:8]),
+                heat_words(gpu),
+                *(f"{c.kind}: {c.bytes_per_s:.4g} B/s, {c.method}" for c in gpu.copies),
             ),
-        )  # fmt: skip
-
-
-def ecc_modes(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
-    """ECC off where it costs nothing; on where it costs room."""
-
-    def costs(gpu: Gpu) -> bool | None:
-        bits = gpu.memory_bus_bits
-        if bits is None or gpu.ecc_enabled is None:
-            return None
-        hbm = bits >= threshold("hbm_bus_bits")
-        return None if hbm == gpu.ecc_enabled else gpu.ecc_enabled
-
-    share = threshold("inline_ecc_share")
-    for on, found in alike(gpus, costs):
-        who = named(found)
-        yield finding(
-            "gpu.ecc-costs" if on else "gpu.ecc-off",
-            Text(
-                f"{who.en} keeps {show_share(share)} of its memory for ECC.",
-                f"{who.zh} 用 {show_share(share)} 的显存存放 ECC 校验位。",
-            )
-            if on
-            else Text(f"{who.en} has ECC off.", f"{who.zh} 未开启 ECC。"),
-            evidence=(
-                f"GPU {gpu.index}: ECC {'on' if on else 'off'}, {gpu.memory_bus_bits} bit, "
-                f"{show_bytes(gpu.memory_total_bytes)}"
-                for gpu in found
-            ),
-            index=found[0].index,
-        )
-
-
-def windows(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
-    """Several cards whose memory the CPU and the other cards see only a part of."""
-
-    def small(gpu: Gpu) -> int | None:
-        window, total = gpu.bar1_bytes, gpu.memory_total_bytes
-        return window if window and total and window < total / 2 else None
-
-    if len(gpus) < 2:
-        return  # one card has no peer, and loading copies through any window alike
-    for window, found in alike(gpus, small):
-        who = named(found)
-        yield finding(
-            "gpu.small-window",
-            Text(
-                f"{who.en} shows {show_bytes(window)} of its memory on the bus (BAR1).",
-                f"{who.zh} 在总线上只映射了 {show_bytes(window)} 显存（BAR1）。",
-            ),
-            evidence=(f"GPU {gpu.index}: BAR1 {window} bytes" for gpu in found),
+            share_lost=round(1 - share / reachable, 3),
+            index=gpu.index,
         )
 
 

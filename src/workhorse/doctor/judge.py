@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from workhorse.doctor.card_memory import judge_card_memory
+from workhorse.doctor.card_modes import judge_card_modes
 from workhorse.doctor.cards import judge_cards
 from workhorse.doctor.events import judge_events
 from workhorse.doctor.folding import fold
@@ -50,17 +51,19 @@ def software(machine: Machine, model: Model | None) -> Opinion:
     return Opinion(judge_software(machine, model), good)
 
 
+# Of two findings that cost the same, the one of the earlier subject is told first.
 SUBJECTS: tuple[tuple[str, Callable[[Machine], Opinion]], ...] = (
     ("access", access),
     ("processor", judge_processor),
-    ("memory", judge_memory),
-    ("links", judge_links),
-    ("peers", judge_peers),
-    ("cards", judge_cards),
     ("card-memory", judge_card_memory),
-    ("kernel", judge_kernel),
-    ("room", judge_room),
+    ("card-modes", judge_card_modes),
+    ("cards", judge_cards),
+    ("links", judge_links),
     ("events", judge_events),
+    ("peers", judge_peers),
+    ("memory", judge_memory),
+    ("room", judge_room),
+    ("kernel", judge_kernel),
 )
 
 

@@ -19,6 +19,7 @@ def judge_links(machine: Machine) -> Opinion:
         *speeds(machine),
         *slots(machine),
         *slow_links(gpus),
+        *slow_copies(gpus),
         *replays(machine),
     )
     unchecked = []
@@ -175,6 +176,30 @@ def slow_links(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
             ),
             evidence=(link_words(gpu) for gpu in alike_gpus),
             fill=fill,
+        )
+
+
+def slow_copies(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
+    """Links that were measured to carry far less than their lanes could."""
+    for gpu in gpus:
+        possible = link_bytes_per_s(gpu.pcie_generation_loaded, gpu.pcie_width_loaded)
+        copies = [c for c in gpu.copies if c.kind in ("to device", "from device")]
+        worst = min((c.bytes_per_s for c in copies), default=None)
+        if possible is None or worst is None or worst >= possible * threshold("link_copy_share"):
+            continue
+        who = named([gpu])
+        yield finding(
+            "link.copies-slow",
+            Text(
+                f"{who.en} copies over PCIe at {show_bandwidth(worst)}; its link carries "
+                f"{show_bandwidth(possible)}.",
+                f"{who.zh} 经 PCIe 拷贝仅 {show_bandwidth(worst)}；链路可达 "
+                f"{show_bandwidth(possible)}。",
+            ),
+            evidence=(
+                link_words(gpu),
+                *(f"{c.kind}: {c.bytes_per_s:.4g} B/s, {c.method}" for c in copies),
+            ),
         )
 
 

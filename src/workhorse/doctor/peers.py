@@ -183,7 +183,11 @@ def good_peers(machine: Machine) -> Text | None:
     if not linked and not direct:
         return None
     every = len(machine.gpu_links)
+    known = any(pair.peer_access is not None for pair in machine.gpu_links)
+    peers, peers_zh = "", ""
+    if known:
+        peers, peers_zh = f", {direct} with direct access", f"，{direct} 对可直接访问"
     return Text(
-        f"Between cards: {linked} of {every} pairs by NVLink, {direct} with direct access.",
-        f"卡间连接：{every} 对中 {linked} 对为 NVLink，{direct} 对可直接访问。",
+        f"Between cards: {linked} of {every} pairs by NVLink{peers}.",
+        f"卡间连接：{every} 对中 {linked} 对为 NVLink{peers_zh}。",
     )
