@@ -109,7 +109,7 @@ def test_no_path_of_a_developers_machine() -> None:
     assert found == []
 
 
-TABLES = sorted(KNOWLEDGE.glob("*.toml"))
+TABLES = sorted(KNOWLEDGE.rglob("*.toml"))
 
 
 def rows_without_a_source(table: dict[str, Any]) -> list[str]:

@@ -18,6 +18,7 @@ SOFTWARE = {
 }
 _LEVELS: dict[str, Level] = {
     "works": "good",
+    "ended": "note",
     "falls back": "warning",
     "risk": "warning",
     "fails": "warning",
@@ -43,6 +44,7 @@ _EFFECTS = {
     "fails": Text("does not work", "不可用"),
     "falls back": Text("works slower", "可用但较慢"),
     "risk": Text("may go wrong", "可能出错"),
+    "ended": Text("works, but its support has ended", "可用，但已停止支持"),
     "works": Text("works", "可用"),
 }
 

@@ -1,8 +1,8 @@
 """What runs with what: drivers, toolkits, engines, cards, CPUs and C libraries.
 
-A rule of `compat/*.toml` says under which facts (`when`) something works, falls back to something
-slower, fails, or is a risk; what the user sees (`symptom`, in the program's own words), why, and
-what to do. The keys of `when` and what they hold:
+A rule of `compat/*.toml` says under which facts (`when`) something works, works although its
+support has ended, falls back to something slower, fails, or is a risk; what the user sees
+(`symptom`, in the program's own words), why, and what to do. The keys of `when`:
 
 | key | holds |
 |---|---|
@@ -52,7 +52,7 @@ class Rule:
 
     id: str
     when: dict[str, str | tuple[str, ...]]
-    effect: Literal["works", "falls back", "fails", "risk"]
+    effect: Literal["works", "ended", "falls back", "fails", "risk"]
     cause_en: str
     cause_zh: str
     remedy_en: str
