@@ -174,6 +174,31 @@ def test_eight_equal_cards_with_one_trouble_are_one_finding() -> None:
     assert len(told) == 1 and "0, 1, 2, 3, 4, 5, 6, 7" in told[0].seen.en
 
 
+def test_cards_that_one_program_fills_are_one_finding() -> None:
+    program = GpuProcess(77, "llama-server", 12 * GIB)
+    cards = [card(index, processes=(program,)) for index in range(4)]
+    told = [f for f in judge(with_cards(*cards)).findings if f.code == "gpu.memory-taken"]
+    assert len(told) == 1 and "GPU 3" in told[0].seen.en and "GPU 3" in told[0].seen.zh
+
+
+def test_the_speed_of_an_idle_link_is_not_its_limit() -> None:
+    idle = with_card(pcie_generation_now=1, pcie_generation_max=None, pcie_width_now=8,
+                     pcie_width_port=8)  # fmt: skip
+    assert "link.slow" not in found(idle)
+    blind = with_card(pcie_generation_now=1, pcie_generation_max=None, pcie_generation_card=None)
+    assert "link.slow" not in found(blind)
+
+
+def test_the_drivers_maximum_speaks_for_a_slot_that_is_not_known() -> None:
+    known_to_driver = with_card(pcie_width_now=8, pcie_width_max=8, pcie_width_port=None)
+    assert "link.width-below-card" not in found(known_to_driver)
+
+
+def test_a_margin_is_no_temperature() -> None:
+    assert "gpu.too-hot" not in found(with_card(slowdown_temperature_c=-2, temperature_c=40))
+    assert "gpu.too-hot" in found(with_card(slowdown_temperature_c=90, temperature_c=86))
+
+
 def test_a_lost_card_is_one_finding_with_the_drivers_words() -> None:
     trouble = GpuTrouble("lost", "GPU is lost", CARD_ADDRESS, "10de:1db4")
     machine = server(gpu_troubles=(trouble,), events=(xid(79), xid(45)))

@@ -91,6 +91,9 @@ RULES: list[tuple[str, Machine, Machine]] = [
      with_memory(bandwidths=(read(60e9, 0), read(25e9, 0, 1))),
      with_memory(bandwidths=(read(60e9, 0), read(55e9, 1)))),
     ("memory.node-empty", nodes(128 * GIB, 0), nodes(64 * GIB, 64 * GIB)),
+    ("memory.node-without-cpus",
+     replace(server(), nodes=(server().nodes[0], replace(server().nodes[1], cpus=()))),
+     nodes(128 * GIB, 0)),
     ("memory.errors-uncorrected", with_memory(ecc_uncorrected=1), with_memory(ecc_corrected=1)),
     ("memory.errors-corrected",
      server(events=(event("memory"),)), server(events=(event("out of memory"),))),
@@ -184,6 +187,16 @@ def test_not_knowing_the_cpus_limit_a_slow_rate_is_only_possible() -> None:
     machine = replace(machine, cpu=replace(machine.cpu, memory_rate_max_mt_s=None))
     finding = found(machine)["memory.slow-rate"]
     assert finding.level == "note" and finding.sure == "possible" and finding.share_lost is None
+
+
+def test_half_the_rate_may_be_the_clock_of_the_same_rate() -> None:
+    finding = found(with_memory(dimms=dimms(configured_mt_s=1200)))["memory.slow-rate"]
+    assert finding.level == "note" and finding.share_lost is None
+
+
+def test_a_path_in_a_command_is_quoted() -> None:
+    command = found(disk(path="/my models", free_bytes=GB))["disk.full"].command
+    assert command == "df -h '/my models'"
 
 
 def test_a_part_of_the_cpus_cannot_judge_the_memory() -> None:

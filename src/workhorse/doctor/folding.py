@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from workhorse.records import Finding, Level
+from workhorse.text import Text
 
 # A PCI address as evidence gives it.
 _CARD = re.compile(r"\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
@@ -58,6 +59,28 @@ def fold(findings: Iterable[Finding]) -> tuple[Finding, ...]:
                 kept = [f for f in left if f not in follow]
                 left = [joined(root, follow) if f is root else f for f in kept]
     return tuple(left)
+
+
+def gather(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings that differ in nothing but the card they are about, as one that names them all."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for one in findings:
+        groups.setdefault((one.code, one.level, one.why, one.remedy, one.sure), []).append(one)
+    return tuple(together(group) for group in groups.values())
+
+
+def together(group: list[Finding]) -> Finding:
+    """One finding of several equal ones; the command is that of the first card."""
+    if len(group) == 1:
+        return group[0]
+    losses = [f.share_lost for f in group if f.share_lost is not None]
+    return replace(
+        group[0],
+        seen=Text(" ".join(f.seen.en for f in group), "".join(f.seen.zh for f in group)),
+        evidence=tuple(dict.fromkeys(line for f in group for line in f.evidence)),
+        share_lost=max(losses, default=None),
+        consequences=tuple(text for f in group for text in f.consequences),
+    )
 
 
 def cards_of(finding: Finding) -> frozenset[str]:

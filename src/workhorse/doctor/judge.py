@@ -6,7 +6,7 @@ from workhorse.doctor.card_memory import judge_card_memory
 from workhorse.doctor.card_modes import judge_card_modes
 from workhorse.doctor.cards import judge_cards
 from workhorse.doctor.events import judge_events
-from workhorse.doctor.folding import fold
+from workhorse.doctor.folding import fold, gather
 from workhorse.doctor.gpu_access import judge_gpu_access
 from workhorse.doctor.kernel import judge_kernel
 from workhorse.doctor.links import judge_links
@@ -79,7 +79,7 @@ def judge(
     opinions.append(("software", software(machine, model)))
     if model is not None and build is not None:
         opinions.append(("model", judge_model(machine, model, build)))
-    wrong = fold(f for _, opinion in opinions for f in opinion.findings)
+    wrong = gather(fold(f for _, opinion in opinions for f in opinion.findings))
     good = [
         well(subject, opinion.good)
         for subject, opinion in opinions

@@ -60,7 +60,8 @@ def widths(machine: Machine) -> Iterator[Finding]:
         seen = width_seen(gpu)
         # In a virtual machine the port above the card is made up; the card's own words are not.
         known = None if virtual else least(gpu.pcie_width_card, gpu.pcie_width_port)
-        possible = known or gpu.pcie_width_card or gpu.pcie_width_max
+        # The driver's maximum is that of card and slot together, as far as it knows the slot.
+        possible = known or gpu.pcie_width_max or gpu.pcie_width_card
         if not seen or not possible or seen >= possible:
             return None
         return seen, possible, known is not None
@@ -145,9 +146,9 @@ def slow_links(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
     """Links so slow that loading and every layer off the card are felt: x1 risers, mining cards."""
 
     def slow(gpu: Gpu) -> tuple[int, int, bool] | None:
-        # An idle generation says nothing: the best that the card says it can do counts then.
-        generation = gpu.pcie_generation_loaded or max(
-            filter(None, (gpu.pcie_generation_now, gpu.pcie_generation_max)), default=None
+        # The generation of an idle card says nothing: the best that is possible counts then.
+        generation = (
+            gpu.pcie_generation_loaded or gpu.pcie_generation_max or gpu.pcie_generation_card
         )
         width = width_seen(gpu)
         rate = link_bytes_per_s(generation, width)

@@ -13,7 +13,13 @@ from workhorse.units import show_bandwidth, show_bytes, show_share
 def judge_memory(machine: Machine) -> Opinion:
     """What the memory's modules and nodes give and lose."""
     memory = machine.memory
-    findings = [*empty_nodes(machine), *errors(machine), *measured_low(machine), *remote(machine)]
+    findings = [
+        *empty_nodes(machine),
+        *nodes_without_cpus(machine),
+        *errors(machine),
+        *measured_low(machine),
+        *remote(machine),
+    ]
     unchecked = []
     if is_virtual(machine):
         unchecked.append(
@@ -103,6 +109,9 @@ def rates(machine: Machine) -> Iterator[Finding]:
     )
     if runs_at < possible * tolerance:
         lost = 1 - runs_at / possible
+        # Some boards tell the clock here and the rate there: exactly half is that, mostly.
+        halved = abs(2 * runs_at - possible) <= possible * (1 - tolerance)
+        told = limit is not None and not halved
         yield finding(
             "memory.slow-rate",
             Text(
@@ -110,10 +119,10 @@ def rates(machine: Machine) -> Iterator[Finding]:
                 f"内存运行在 {runs_at} MT/s，可达 {possible} MT/s。",
             ),
             evidence=seen_by,
-            share_lost=on_cpu_alone(machine, lost) if limit else None,
+            share_lost=on_cpu_alone(machine, lost) if told else None,
             # Not knowing the CPU's limit, the module's rate may simply be beyond it.
-            level=None if limit else "note",
-            sure="certain" if limit else "possible",
+            level=None if told else "note",
+            sure="certain" if told else "possible",
         )
     elif slowest < min(filter(None, (fastest, limit))) * tolerance:
         best = min(filter(None, (fastest, limit)))
@@ -167,6 +176,21 @@ def empty_nodes(machine: Machine) -> Iterator[Finding]:
             f"NUMA node {listed} has CPUs and no memory.", f"NUMA 节点 {listed} 有 CPU 但没有内存。"
         ),
         evidence=(f"node {node.index}: {len(node.cpus)} CPUs, 0 bytes" for node in empty),
+    )
+
+
+def nodes_without_cpus(machine: Machine) -> Iterator[Finding]:
+    """Memory that no CPU is near to: a card's, CXL, or HBM beside the CPU."""
+    bare = [n for n in machine.nodes if not n.cpus and n.memory_total_bytes]
+    if not bare or len(bare) == len(machine.nodes):
+        return
+    listed = ", ".join(f"{n.index} ({show_bytes(n.memory_total_bytes)})" for n in bare)
+    yield finding(
+        "memory.node-without-cpus",
+        Text(
+            f"NUMA node {listed} has memory and no CPUs.", f"NUMA 节点 {listed} 有内存但没有 CPU。"
+        ),
+        evidence=(f"node {n.index}: 0 CPUs, {n.memory_total_bytes} bytes" for n in bare),
     )
 
 

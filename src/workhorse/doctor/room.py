@@ -1,5 +1,6 @@
 """How much room models have: memory that is free, limits of this process, swap, disk."""
 
+import shlex
 from collections.abc import Iterator
 
 from workhorse.doctor.opinion import Opinion, finding
@@ -175,14 +176,14 @@ def judge_disk(disk: Disk) -> Iterator[Finding]:
             "disk.full",
             Text(f"{where.en} has {free} free.", f"{where.zh}仅剩 {free}。"),
             evidence=evidence,
-            path=disk.path,
+            path=shlex.quote(disk.path),
         )
     if disk.kind == "memory" or disk.file_system in ("tmpfs", "ramfs"):
         yield finding(
             "disk.in-memory",
             Text(f"{where.en} lies in main memory.", f"{where.zh}位于内存中。"),
             evidence=evidence,
-            path=disk.path,
+            path=shlex.quote(disk.path),
         )
     elif disk.file_system == "overlay":
         yield finding(
