@@ -187,6 +187,18 @@ def test_labels_that_do_not_tell_leave_the_channels_unknown(labels: list[str]) -
     assert memory.channels_in_use is None and memory.rated_bandwidth_bytes_per_s is None
 
 
+def test_an_old_hpe_board_with_three_channels_is_not_guessed() -> None:
+    labels = [f"PROC {p} DIMM {slot}" for p in (1, 2) for slot in range(1, 10)]
+    memory, _ = add_modules(files(*map(module, labels)), UNKNOWN, cpu(2, 3))
+    assert memory.channels_in_use is None
+
+
+def test_a_dell_with_a_smaller_second_half_counts_both() -> None:
+    labels = [f"A{i}" for i in range(1, 9)] + [f"B{i}" for i in range(1, 5)]  # R430
+    memory, _ = add_modules(files(*map(module, labels)), UNKNOWN, cpu())
+    assert memory.channels_in_use == (4, 4)
+
+
 def test_a_module_of_unknown_size_leaves_the_channels_unknown() -> None:
     modules = (module("P1-DIMMA1", "Unknown"), module("P2-DIMMB1"))
     memory, _ = add_modules(files(*modules), UNKNOWN, cpu())

@@ -5,7 +5,7 @@ must fit every slot, and what it says must be possible on this machine. Else the
 The ways (2026-11): `P1-DIMMA1` and `DIMM_P0_A0` (Supermicro, Gigabyte), `CPU0_DIMM_A1` (ASRock,
 Inspur), `DIMM_A1` with letters that go on over the sockets (Intel, Cisco, ASUS), `NODE 0 CHANNEL 0`
 and `P0 CHANNEL A` in the bank's label (AMI), `ChannelA-DIMM0` (desktop boards), `A1` … `B12` where
-the letter is the socket (Dell: PowerEdge owner's manuals), `PROC 1 DIMM 1` (HPE: ProLiant user
+the letter is the socket (Dell: manuals of R430, R730, R740, T420), `PROC 1 DIMM 1` (HPE: ProLiant user
 guides), `DIMM000` (Huawei).
 """
 
@@ -147,12 +147,15 @@ def _number(word: str) -> int:
 
 
 def _proliant(pairs: list[tuple[int, int]], channels: int | None) -> list[_Raw]:
-    """HPE counts a processor's slots through, channel after channel."""
+    """HPE counts a processor's slots through, channel after channel, since Gen8 (Xeon E5).
+
+    Earlier boards, with three channels, are described in two ways that exclude each other.
+    """
     raws = []
     for socket, slot in pairs:
         count = sum(other == socket for other, _ in pairs)
         whole = {n for other, n in pairs if other == socket} == set(range(1, count + 1))
-        known = channels and whole and count % channels == 0
+        known = channels and channels > 3 and whole and count % channels == 0
         raws.append(
             _Raw(socket, (0, (slot - 1) // (count // channels)) if known and channels else None)
         )
