@@ -5,8 +5,8 @@ must fit every slot, and what it says must be possible on this machine. Else the
 The ways (2026-11): `P1-DIMMA1` and `DIMM_P0_A0` (Supermicro, Gigabyte), `CPU0_DIMM_A1` (ASRock,
 Inspur), `DIMM_A1` with letters that go on over the sockets (Intel, Cisco, ASUS), `NODE 0 CHANNEL 0`
 and `P0 CHANNEL A` in the bank's label (AMI), `ChannelA-DIMM0` (desktop boards), `A1` … `B12` where
-the letter is the socket (Dell: manuals of R430, R730, R740, T420), `PROC 1 DIMM 1` (HPE: ProLiant user
-guides), `DIMM000` (Huawei).
+the letter is the socket (Dell: manuals of R430, R730, R740, T420), `PROC 1 DIMM 1` (HPE: guides of
+ProLiant Gen9), `DIMM000` (Huawei).
 """
 
 import re
