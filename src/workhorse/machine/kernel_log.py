@@ -1,6 +1,7 @@
 """The lines of the kernel's log that tell of sick hardware or killed processes."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,7 +13,7 @@ from workhorse.records import KernelEvent
 from workhorse.units import MIB
 
 _TEXT_MAX = MIB
-_LINE_MAX = 1000
+_LINE_MAX = 400
 # Of one kind and place: a flood of one error must not hide the others.
 _DIFFERENT_MAX = 8
 _EVENTS_MAX = 200
@@ -66,25 +67,38 @@ def read_events(files: HostFiles) -> tuple[KernelEvent, ...] | None:
 
 def parse_log(log: str) -> tuple[KernelEvent, ...]:
     """The events in the text of a kernel log, whatever its time stamps; equal ones counted."""
-    events: dict[_Line, KernelEvent] = {}
+    counts: dict[_Line, int] = {}
     different: dict[tuple[Kind, int | None, str | None], list[_Line]] = {}
     for text in log[-_TEXT_MAX:].splitlines():
         line = _recognise(text[:_LINE_MAX])
         if line is None:
             continue
-        alike = different.setdefault((line.kind, line.number, line.place), [])
-        if line not in events and len(alike) >= _DIFFERENT_MAX:
-            line = alike[-1]  # counted with the last one that was kept
-        if line in events:
-            events[line] = replace(events[line], times=events[line].times + 1)
-        elif len(events) < _EVENTS_MAX:
-            alike.append(line)
-            events[line] = KernelEvent(line.kind, line.number, line.place, line.text)
-    return tuple(events.values())
+        if line not in counts:
+            alike = different.setdefault((line.kind, line.number, line.place), [])
+            if len(alike) >= _DIFFERENT_MAX:
+                line = alike[-1]  # counted with the last one that was kept
+            elif len(counts) < _EVENTS_MAX:
+                alike.append(line)
+            else:
+                continue
+        counts[line] = counts.get(line, 0) + 1
+    return _without_personal_data(counts)
+
+
+def _without_personal_data(counts: Mapping[_Line, int]) -> tuple[KernelEvent, ...]:
+    """The events; lines that are equal once personal data is gone are counted together."""
+    events: dict[_Line, int] = {}
+    for line, times in counts.items():
+        bare = replace(line, text=words(scrub(line.text)) or "?")
+        events[bare] = events.get(bare, 0) + times
+    return tuple(
+        KernelEvent(line.kind, line.number, line.place, line.text, times)
+        for line, times in events.items()
+    )
 
 
 def _recognise(text: str) -> _Line | None:
-    """What the line tells, without its time, its host and personal data; None: nothing."""
+    """What the line tells, without its time, its host and its process; None: nothing."""
     if "NVRM:" in text:
         core = text[text.index("NVRM:") :]
         xid = _XID.match(core)
@@ -110,9 +124,8 @@ def _recognise(text: str) -> _Line | None:
     return None
 
 
-def _line(kind: Kind, code: int | None, place: str | None, core: str) -> _Line | None:
-    text = words(scrub(_PERSONAL.sub("", core)))
-    return None if text is None else _Line(kind, code, _address(place), text)
+def _line(kind: Kind, code: int | None, place: str | None, core: str) -> _Line:
+    return _Line(kind, code, _address(place), _PERSONAL.sub("", core))
 
 
 def _address(place: str | None) -> str | None:

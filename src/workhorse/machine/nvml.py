@@ -16,7 +16,7 @@ Beside these queries a GPU has `memory_temperature`, `processes` (programs' base
 import ctypes
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -30,6 +30,7 @@ from workhorse.text import Text
 
 NVML_CAPTURE = "nvml.json"
 _GPUS_MAX = 64
+_LINKS_MAX = _GPUS_MAX * (_GPUS_MAX - 1) // 2
 _PROCESSES_MAX = 64
 # Eight cards without persistence mode need some 15 s to wake; a card that fell off the bus can
 # hold NVML for ever.
@@ -129,7 +130,9 @@ def read_answers(files: HostFiles) -> tuple[NvmlAnswers | None, tuple[Text, ...]
     if document is None:
         return None, ()
     try:
-        return msgspec.json.decode(document, type=NvmlAnswers), ()
+        answers = msgspec.json.decode(document, type=NvmlAnswers)
+        bounded = replace(answers, gpus=answers.gpus[:_GPUS_MAX], links=answers.links[:_LINKS_MAX])
+        return bounded, ()
     except (ValueError, RecursionError):
         doubt = Text(
             f"{NVML_CAPTURE} could not be read: the GPUs are unknown.",
