@@ -53,7 +53,9 @@ def test_every_wording_has_a_machine_that_needs_it() -> None:
 
 
 def test_what_blocks_comes_first_then_what_costs_most() -> None:
-    ill = with_memory(thp="never", memlock_bytes=65536, ecc_uncorrected=1)
+    ill = with_memory(
+        thp="never", ecc_uncorrected=1, memlock_bytes=65536, swap_total_bytes=1, swap_free_bytes=1
+    )
     ill = replace(
         ill,
         cpu=replace(ill.cpu, flags=("avx", "sse4_2")),

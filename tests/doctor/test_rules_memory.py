@@ -132,7 +132,8 @@ RULES: list[tuple[str, Machine, Machine]] = [
     ("kernel.huge-pages-overcommit",
      with_settings(huge_pages_overcommit=100_000), with_settings(huge_pages_overcommit=64)),
     ("kernel.memlock-small",
-     with_memory(memlock_bytes=65536), with_memory(memlock_bytes=64 * GIB)),
+     with_memory(memlock_bytes=65536, swap_total_bytes=GIB, swap_free_bytes=GIB),
+     with_memory(memlock_bytes=65536)),  # without swap weights need no lock
     ("system.no-libgomp",
      server(system=replace(BARE_METAL, libgomp=False)),
      server(system=replace(BARE_METAL, libgomp=None))),

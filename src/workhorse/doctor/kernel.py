@@ -175,6 +175,8 @@ def locked_memory(machine: Machine) -> Iterator[Finding]:
     limit = machine.memory.memlock_bytes
     if limit is None or limit >= threshold("memlock_small_bytes"):
         return
+    if machine.memory.swap_total_bytes == 0 and len(machine.gpus) < 2:
+        return  # nothing can be swapped out, and no NCCL between cards needs locked buffers
     yield finding(
         "kernel.memlock-small",
         Text(
