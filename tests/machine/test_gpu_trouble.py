@@ -70,9 +70,11 @@ def test_not_loaded_has_several_causes(
     assert codes(find_troubles(failing(9), [CARD], around)) == [expected]
 
 
-def test_a_container_that_lost_its_devices() -> None:
-    around = Surroundings(MODULE, None, True)
-    assert codes(find_troubles(failing(999), [CARD], around)) == ["container"]
+def test_an_unknown_error_with_a_known_cause() -> None:
+    lost_devices = Surroundings(MODULE, None, True)
+    assert codes(find_troubles(failing(999), [CARD], lost_devices)) == ["container"]
+    no_nodes = Surroundings(MODULE, False, False)
+    assert codes(find_troubles(failing(999), [CARD], no_nodes)) == ["no_device_nodes"]
 
 
 def test_a_library_beside_nouveau_names_nouveau() -> None:

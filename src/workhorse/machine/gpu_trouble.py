@@ -111,21 +111,19 @@ def _without_answers(
     error: NvmlError, cards: Sequence[Card], around: Surroundings
 ) -> tuple[GpuTrouble, ...]:
     said = words(error.words)
-    code: Code = _CODES.get(error.code, "unknown")
-    if error.code == _UNKNOWN and around.container:
-        # A container loses its devices when the service manager of its host reloads.
-        code = "container"
-    if error.code == _NOT_LOADED:
-        strangers = [card for card in cards if card.kernel_driver not in (None, _NVIDIA)]
-        if around.module is not None:
-            code = "no_device_nodes" if around.device_nodes is False else "unknown"
-            if around.container:
-                code = "container"
-        elif strangers and len(strangers) == len(cards):
-            return tuple(_of_card(card, "not_loaded") for card in cards)
-        else:
-            code = "container" if around.container and not cards else "not_loaded"
-    return (GpuTrouble(code, said),)
+    if error.code not in (_NOT_LOADED, _UNKNOWN):
+        return (GpuTrouble(_CODES.get(error.code, "unknown"), said),)
+    runs = around.module is not None
+    if around.container and (runs or not cards or error.code == _UNKNOWN):
+        # Unknown: a container loses its devices when the service manager of its host reloads.
+        return (GpuTrouble("container", said),)
+    if runs and around.device_nodes is False:
+        return (GpuTrouble("no_device_nodes", said),)
+    if runs or error.code == _UNKNOWN:
+        return (GpuTrouble("unknown", said),)
+    if cards and all(card.kernel_driver not in (None, _NVIDIA) for card in cards):
+        return tuple(_of_card(card, "not_loaded") for card in cards)
+    return (GpuTrouble("not_loaded", said),)
 
 
 def _gpu_trouble(error: Any, address: str | None, pci_id: str | None) -> GpuTrouble:
