@@ -143,7 +143,6 @@ def capture_texts(
         "libgomp": running.libgomp,
         "affinity": running.affinity,
         "container": running.container,
-        "container": running.container,
         "personal_data": "removed by workhorse",
     }
     texts: dict[str, str | None] = {}
