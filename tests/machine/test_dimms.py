@@ -1,9 +1,27 @@
 """Memory modules: boards as their makers label them, half of them filled, and hostile tables."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import pytest
+from dmi_boards import (
+    ASROCK,
+    ASUS,
+    CISCO,
+    DELL,
+    DESKTOP,
+    EPYC,
+    GIGABYTE,
+    HEAD,
+    HPE,
+    HUAWEI,
+    INSPUR,
+    INTEL,
+    SKYLAKE,
+    SUPERMICRO,
+    UNKNOWN,
+    board,
+    cpu,
+    files,
+    module,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,94 +29,9 @@ from workhorse.machine import dimms as dimms_module
 from workhorse.machine.dimms import add_modules, parse_modules, transfers
 from workhorse.machine.files import PackedFiles, said_path
 from workhorse.machine.slot_labels import Slot, places
-from workhorse.records import Core, Cpu, Memory
 from workhorse.units import GB, GIB
 
-UNKNOWN = Memory(None, None, None, None, None, None, None, None)
 MC = "sys/devices/system/edac/mc"
-
-
-def cpu(
-    sockets: int = 2,
-    channels: int | None = 4,
-    rate: int | None = 2400,
-    flags: tuple[str, ...] = ("avx2",),
-) -> Cpu:
-    cores = tuple(Core(socket, 0, socket, (socket,)) for socket in range(sockets))
-    return Cpu("x86_64", "GenuineIntel", "X", flags, cores, None, None, None, 6, 79, channels, rate)
-
-
-def module(
-    label: str,
-    size: str = "16 GB",
-    *,
-    bank: str = "Not Specified",
-    kind: str = "DDR4",
-    speed: str = "2400 MT/s",
-    now: str = "2133 MT/s",
-    array: str = "0x1000",
-) -> str:
-    empty = size == "No Module Installed"
-    return (
-        f"Handle 0x1100, DMI type 17, 84 bytes\nMemory Device\n\tArray Handle: {array}\n"
-        f"\tTotal Width: 72 bits\n\tData Width: 64 bits\n\tSize: {size}\n\tForm Factor: DIMM\n"
-        f"\tSet: None\n\tLocator: {label}\n\tBank Locator: {bank}\n"
-        f"\tType: {'Unknown' if empty else kind}\n\tSpeed: {'Unknown' if empty else speed}\n"
-        f"\tSerial Number: 12345678\n"
-        f"\tConfigured Memory Speed: {'Unknown' if empty else now}\n"
-    )
-
-
-EMPTY = "No Module Installed"
-HEAD = (
-    "# dmidecode 3.3\nGetting SMBIOS data from sysfs.\nSMBIOS 3.0.0 present.\n\n"
-    "Handle 0x1000, DMI type 16, 23 bytes\nPhysical Memory Array\n"
-    "\tLocation: System Board Or Motherboard\n\tUse: System Memory\n\tNumber Of Devices: 24\n\n"
-)
-
-
-def files(*modules: str, **more: str) -> PackedFiles:
-    return PackedFiles({said_path("dmidecode", "-t", "memory"): HEAD + "\n".join(modules), **more})
-
-
-def board(labels: Sequence[str | tuple[str, str]], filled: set[str]) -> str:
-    """A board's table: each label (and bank), a module where `filled` names the label."""
-    pairs = [(label, "Not Specified") if isinstance(label, str) else label for label in labels]
-    return HEAD + "\n".join(
-        module(label, "16 GB" if label in filled or f"{label}|{bank}" in filled else EMPTY,
-               bank=bank)
-        for label, bank in pairs
-    )  # fmt: skip
-
-
-SUPERMICRO = [
-    (f"P{p + 1}-DIMM{'ABCDEFGH'[4 * p + c]}{d + 1}", f"P{p}_Node{p}_Channel{c}_Dimm{d}")
-    for p in range(2)
-    for c in range(4)
-    for d in range(2)
-]
-SKYLAKE = [
-    (f"P{p + 1}-DIMM{'ABCDEF'[3 * n + c]}1", f"P{p}_Node{n}_Channel{c}_Dimm0")
-    for p in range(2)
-    for n in range(2)
-    for c in range(3)
-]
-INTEL = [f"DIMM_{letter}{slot}" for letter in "ABCDEFGH" for slot in (1, 2)]
-DELL = [f"{letter}{slot}" for letter in "AB" for slot in range(1, 13)]
-HPE = [f"PROC {p} DIMM {slot}" for p in (1, 2) for slot in range(1, 13)]
-ASROCK = [f"CPU{p}_DIMM_{letter}1" for p in (0, 1) for letter in "ABCD"]
-GIGABYTE = [f"DIMM_P{p}_{letter}{d}" for p in (0, 1) for letter in "ABCD" for d in (0, 1)]
-HUAWEI = [f"DIMM{p}{c}{d}" for p in (0, 1) for c in range(4) for d in range(3)]
-INSPUR = [f"CPU{p}_C{c}D{d}" for p in (0, 1) for c in range(4) for d in (0, 1)]
-CISCO = [
-    (f"DIMM_{'ABCDEFGH'[4 * n + c]}{d + 1}", f"NODE {n} CHANNEL {c} DIMM {d}")
-    for n in range(2)
-    for c in range(4)
-    for d in range(2)
-]
-EPYC = [(f"DIMM {c}", f"P{p} CHANNEL {'ABCDEFGH'[c]}") for p in range(2) for c in range(8)]
-DESKTOP = [f"Channel{letter}-DIMM{d}" for letter in "AB" for d in (0, 1)]
-ASUS = [(f"DIMM_{letter}{d}", "NODE 1") for letter in "ABCDEFGH" for d in (1, 2)]
 
 BOARDS = [
     ("all channels", SUPERMICRO, {m for m, _ in SUPERMICRO if m[-1] == "1"}, 2, 4, (4, 4)),
@@ -251,87 +184,6 @@ def test_an_old_dmidecode_writes_megahertz() -> None:
     assert (dimm.size_bytes, dimm.rated_mt_s, dimm.configured_mt_s) == (16 * GIB, 1600, 1333)
 
 
-# ---------------------------------------------------------------- without root
-
-
-def edac(
-    controller: int, index: int, label: str, location: str, size: int = 16384
-) -> dict[str, str]:
-    place = f"{MC}/mc{controller}/dimm{index}"
-    return {
-        f"{place}/dimm_label": label,
-        f"{place}/dimm_location": location,
-        f"{place}/size": f"{size}\n",
-        f"{place}/dimm_mem_type": "Registered-DDR4\n",
-    }
-
-
-def test_the_memory_controllers_tell_the_channels_to_everybody() -> None:
-    tree = {
-        **edac(0, 0, "CPU_SrcID#0_Ha#0_Chan#0_DIMM#0\n", "channel 0 slot 0 \n"),
-        **edac(0, 3, "CPU_SrcID#0_Ha#0_Chan#1_DIMM#0\n", "channel 1 slot 0 \n"),
-        **edac(1, 0, "CPU_SrcID#1_Ha#0_Chan#0_DIMM#0\n", "channel 0 slot 0 \n"),
-        **edac(1, 1, "CPU_SrcID#1_Ha#0_Chan#0_DIMM#1\n", "channel 0 slot 1 \n"),
-        f"{MC}/mc0/ce_count": "3\n",
-        f"{MC}/mc1/ce_count": "4\n",
-        f"{MC}/mc0/ue_count": "0\n",
-    }
-    memory, doubts = add_modules(PackedFiles(dict(tree)), UNKNOWN, cpu())
-    assert memory.channels_in_use == (2, 1) and doubts == ()
-    assert memory.rated_bandwidth_bytes_per_s is None  # the controllers tell no speed
-    assert (memory.ecc_corrected, memory.ecc_uncorrected) == (7, 0)
-    assert memory.dimms is not None and memory.dimms[0].kind == "DDR4"
-    assert memory.dimms[0].size_bytes == 16 * GIB
-
-
-def test_controllers_with_two_home_agents_have_four_channels() -> None:
-    tree: dict[str, object] = {}
-    for index, (agent, channel) in enumerate(((0, 0), (0, 1), (1, 0), (1, 1))):
-        label = f"CPU_SrcID#0_Ha#{agent}_Chan#{channel}_DIMM#0"
-        tree.update(edac(agent, index, label, f"channel {channel} slot 0"))
-    memory, _ = add_modules(PackedFiles(tree), UNKNOWN, cpu(1))
-    assert memory.channels_in_use == (4,)
-
-
-def test_ranks_of_an_epyc_are_joined_into_modules() -> None:
-    tree: dict[str, object] = {}
-    for controller in range(2):
-        for channel in range(3):
-            for row in range(2):
-                place = f"{MC}/mc{controller}/rank{2 * channel + row}"
-                tree[f"{place}/dimm_label"] = f"mc#{controller}csrow#{row}channel#{channel}"
-                tree[f"{place}/dimm_location"] = f"csrow {row} channel {channel} "
-                tree[f"{place}/size"] = "16384"
-                tree[f"{place}/dimm_mem_type"] = "Registered-DDR4"
-    memory, _ = add_modules(PackedFiles(tree), UNKNOWN, cpu(2, 8, 3200))
-    assert memory.channels_in_use == (3, 3)
-    assert memory.dimms is not None and len(memory.dimms) == 6
-    assert memory.dimms[0].size_bytes == 32 * GIB
-
-
-def test_rows_of_an_old_kernel_count_their_channels() -> None:
-    row = f"{MC}/mc0/csrow0"
-    tree: dict[str, object] = {
-        f"{row}/size_mb": "8192",
-        f"{row}/mem_type": "Unbuffered-DDR3",
-        f"{row}/ch0_dimm_label": "",
-        f"{row}/ch1_dimm_label": "",
-    }
-    memory, _ = add_modules(PackedFiles(tree), UNKNOWN, cpu(1, 2))
-    assert memory.channels_in_use == (2,)
-    assert memory.dimms is not None and memory.dimms[0].size_bytes == 4 * GIB
-
-
-def test_controllers_place_what_the_boards_labels_do_not() -> None:
-    tree = {
-        **edac(0, 0, "CPU_SrcID#0_Ha#0_Chan#0_DIMM#0", "channel 0 slot 0"),
-        **edac(1, 0, "CPU_SrcID#1_Ha#0_Chan#3_DIMM#0", "channel 3 slot 0"),
-    }
-    memory, _ = add_modules(files(module("DIMM 1"), module("DIMM 13"), **tree), UNKNOWN, cpu())
-    assert memory.channels_in_use == (1, 1)
-    assert memory.rated_bandwidth_bytes_per_s == pytest.approx(2 * 2133 * 8e6)
-
-
 class Live(PackedFiles):
     live = True  # type: ignore[assignment]
 
@@ -428,5 +280,5 @@ def test_a_table_of_thousands_of_slots_is_bounded() -> None:
     for controller in range(200):
         for index in range(400):
             many[f"{MC}/mc{controller}/dimm{index}/size"] = "1"
-    memory, _ = add_modules(PackedFiles(many), replace(UNKNOWN), cpu())
+    memory, _ = add_modules(PackedFiles(many), UNKNOWN, cpu())
     assert memory.dimms is not None and len(memory.dimms) <= 65 * 256
