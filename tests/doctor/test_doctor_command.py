@@ -101,6 +101,11 @@ def test_what_is_no_model_is_refused_before_anything_is_measured(
     assert "model.gguf" in captured.err and captured.out == ""
 
 
+def test_an_engine_without_a_model_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--engine", "/bin/true", "--lang", "en"]) == 2
+    assert "--model" in capsys.readouterr().err
+
+
 @pytest.mark.real
 def test_a_real_model_is_judged_on_a_captured_machine(
     real_model: Path, capsys: pytest.CaptureFixture[str]

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from workhorse.cli.progress import LateBar
 from workhorse.cli.show import LEVELS, console
+from workhorse.cli.wrap import wrapped
 from workhorse.codec import to_json
 from workhorse.config import places
-from workhorse.errors import EXIT_GOOD, EXIT_NO, AppError
+from workhorse.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, AppError
 from workhorse.records import Finding, Level, Machine, Verdict
 from workhorse.text import Language, Text
 from workhorse.units import show_share
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text as Line
 
 EXAMINING = Text("examining the machine", "检查本机")
 # Below it a figure says no more than the level does.
@@ -87,6 +87,12 @@ def examine(args: argparse.Namespace) -> Verdict:
     from workhorse.engines.find import binary_build, embedded_build
     from workhorse.models.gguf import read_gguf
 
+    if args.engine and not args.model:
+        raise AppError(
+            Text("--engine is for a model, and none was given.", "--engine 需与模型一起使用。"),
+            Text("Add --model MODEL.gguf.", "请加上 --model MODEL.gguf。"),
+            exit_code=EXIT_USAGE,
+        )
     # What the user typed wrong shows before anything is measured.
     model = read_gguf(args.model) if args.model else None
     build = None
@@ -154,16 +160,8 @@ def print_examination(verdict: Verdict, language: Language) -> None:
 def print_finding(out: "Console", finding: Finding, language: Language) -> None:
     """One finding: seen, why, remedy, command, what follows from it, evidence, source."""
     from rich.markup import escape
-    from rich.text import Text as Line
 
-    colour, level = LEVELS[finding.level]
-    doubt = DOUBTFUL.get(finding.sure)
-    label = level.in_language(language)
-    if doubt is not None:
-        label += Text(f", {doubt.en}", f"（{doubt.zh}）").in_language(language)
-    seen = finding.seen.in_language(language)
-    head = ((label, colour), " ", (seen, "bold"), " ", (finding.code, "dim"))
-    print_wrapped(out, Line.assemble(*head), 0)
+    print_head(out, finding, language)
     print_indented(out, finding.why.in_language(language) + cost_words(finding, language), 4)
     print_indented(out, f"→ {finding.remedy.in_language(language)}", 4)
     if finding.command:
@@ -181,19 +179,31 @@ def print_finding(out: "Console", finding: Finding, language: Language) -> None:
     out.print()
 
 
+def print_head(out: "Console", finding: Finding, language: Language) -> None:
+    """Level, what was seen, and the code."""
+    from rich.text import Text as Line
+
+    colour, level = LEVELS[finding.level]
+    doubt = DOUBTFUL.get(finding.sure)
+    label = level.in_language(language)
+    if doubt is not None:
+        label += Text(f", {doubt.en}", f"（{doubt.zh}）").in_language(language)
+    words = f"{label} {finding.seen.in_language(language)} {finding.code}"
+    for number, words_of_line in enumerate(wrapped(words, out.width)):
+        line = Line(words_of_line, style="bold")
+        if number == 0:
+            line.stylize(f"not bold {colour}", 0, len(label))
+        if words_of_line.endswith(finding.code):
+            line.stylize("not bold dim", len(words_of_line) - len(finding.code))
+        out.print(line, soft_wrap=True)
+
+
 def print_indented(out: "Console", words: str, indent: int, style: str = "") -> None:
     """A paragraph, each of its lines `indent` columns from the left."""
     from rich.text import Text as Line
 
-    print_wrapped(out, Line(words, style=style), indent)
-
-
-def print_wrapped(out: "Console", text: "Line", indent: int) -> None:
-    """The text in lines that end where the terminal does, without blanks behind them."""
-    for line in text.wrap(out, max(20, out.width - indent)):
-        line.rstrip()
-        line.pad_left(indent)
-        out.print(line)
+    for line in wrapped(words, max(20, out.width - indent)):
+        out.print(Line(" " * indent + line, style=style), soft_wrap=True)
 
 
 def cost_words(finding: Finding, language: Language) -> str:

@@ -23,7 +23,7 @@ def judge_card_memory(machine: Machine) -> Opinion:
         unchecked.append(
             Text(
                 f"Memory errors of {who.en}: the driver does not count them.",
-                f"{who.zh} 的显存错误：驱动没有计数。",
+                f"{who.zh}的显存错误：驱动没有计数。",
             )
         )
     good = None
@@ -71,14 +71,14 @@ def worn(gpu: Gpu, _: tuple[KernelEvent, ...]) -> Seen | None:
     if gpu.row_remaps is not None and gpu.row_remaps.failed:
         return "gpu.memory-worn", Text(
             f"{who.en} could not replace a bad row of its memory.",
-            f"{who.zh} 有坏的显存行无法替换。",
+            f"{who.zh}有坏的显存行无法替换。",
         )
     retired = retired_count(gpu)
     if retired is not None and retired >= threshold("retired_pages_near"):
         most = int(threshold("retired_pages_max"))
         return "gpu.memory-worn", Text(
             f"{who.en} has taken {retired} pages of its memory out of use; {most} are the limit.",
-            f"{who.zh} 已停用 {retired} 个显存页，上限为 {most}。",
+            f"{who.zh}已停用 {retired} 个显存页，上限为 {most}。",
         )
     return None
 
@@ -90,7 +90,7 @@ def failing(gpu: Gpu, events: tuple[KernelEvent, ...]) -> Seen | None:
     if uncorrected:
         return "gpu.memory-errors", Text(
             f"{who.en} had {uncorrected} memory errors that could not be corrected.",
-            f"{who.zh} 出现 {uncorrected} 个无法纠正的显存错误。",
+            f"{who.zh}出现 {uncorrected} 个无法纠正的显存错误。",
         )
     meanings = xid_meanings()
     cries = {e.number for e in events if e.number and meanings[e.number].level == "warning"}
@@ -98,7 +98,7 @@ def failing(gpu: Gpu, events: tuple[KernelEvent, ...]) -> Seen | None:
         numbers = ", ".join(map(str, sorted(cries)))
         return "gpu.memory-errors", Text(
             f"The driver reported memory errors of {who.en} (Xid {numbers}).",
-            f"驱动报告了 {who.zh} 的显存错误（Xid {numbers}）。",
+            f"驱动报告了 {who.zh}的显存错误（Xid {numbers}）。",
         )
     return None
 
@@ -114,7 +114,7 @@ def pending(gpu: Gpu, events: tuple[KernelEvent, ...]) -> Seen | None:
     who = named([gpu])
     return "gpu.restart-pending", Text(
         f"{who.en} has a bad place in its memory that the next restart takes out of use.",
-        f"{who.zh} 有坏的显存位置，要等下次重启才会停用。",
+        f"{who.zh}有坏的显存位置，要等下次重启才会停用。",
     )
 
 
@@ -139,7 +139,7 @@ def past(gpu: Gpu, _: tuple[KernelEvent, ...]) -> Seen | None:
     who = named([gpu])
     return "gpu.errors-past", Text(
         f"{who.en} carries traces of memory errors: {', '.join(parts)}.",
-        f"{who.zh} 有显存错误的历史记录：{'，'.join(parts_zh)}。",
+        f"{who.zh}有显存错误的历史记录：{'，'.join(parts_zh)}。",
     )
 
 

@@ -31,7 +31,7 @@ def modes(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
             who = named(found)
             yield finding(
                 code,
-                Text(f"{who.en} {shown.en}.", f"{who.zh} {shown.zh}。"),
+                Text(f"{who.en} {shown.en}.", f"{who.zh}{shown.zh}。"),
                 evidence=(mode_words(gpu) for gpu in found),
                 share_lost=1.0 if code == "gpu.prohibited" and len(found) == len(gpus) else None,
                 # A card of several that is closed leaves the others.
@@ -69,7 +69,7 @@ def memory_taken(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
             "gpu.memory-taken",
             Text(
                 f"{show_bytes(held)} of the {show_bytes(total)} of {who.en} are taken{by.en}.",
-                f"{who.zh} 的 {show_bytes(total)} 显存已被占用 {show_bytes(held)}{by.zh}。",
+                f"{who.zh}的 {show_bytes(total)} 显存已被占用 {show_bytes(held)}{by.zh}。",
             ),
             evidence=(
                 f"GPU {gpu.index}: total {total}, free {free}",
@@ -96,10 +96,10 @@ def ecc_modes(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
             "gpu.ecc-costs" if on else "gpu.ecc-off",
             Text(
                 f"{who.en} keeps {show_share(share)} of its memory for ECC.",
-                f"{who.zh} 用 {show_share(share)} 的显存存放 ECC 校验位。",
+                f"{who.zh}用 {show_share(share)} 的显存存放 ECC 校验位。",
             )
             if on
-            else Text(f"{who.en} has ECC off.", f"{who.zh} 未开启 ECC。"),
+            else Text(f"{who.en} has ECC off.", f"{who.zh}未开启 ECC。"),
             evidence=(
                 f"GPU {gpu.index}: ECC {'on' if on else 'off'}, {gpu.memory_bus_bits} bit, "
                 f"{show_bytes(gpu.memory_total_bytes)}"
@@ -124,7 +124,7 @@ def windows(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
             "gpu.small-window",
             Text(
                 f"{who.en} shows {show_bytes(window)} of its memory on the bus (BAR1).",
-                f"{who.zh} 在总线上只映射了 {show_bytes(window)} 显存（BAR1）。",
+                f"{who.zh}在总线上只映射了 {show_bytes(window)} 显存（BAR1）。",
             ),
             evidence=(f"GPU {gpu.index}: BAR1 {window} bytes" for gpu in found),
         )

@@ -31,7 +31,7 @@ def judge_cards(machine: Machine) -> Opinion:
         unchecked.append(
             Text(
                 f"Why {who.en} lowers its clocks: the driver does not tell.",
-                f"{who.zh} 的降频原因：驱动未给出。",
+                f"{who.zh}的降频原因：驱动未给出。",
             )
         )
     return Opinion(findings, good_cards(gpus), tuple(unchecked))
@@ -94,11 +94,11 @@ def throttled(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
         who, hottest = named(found), max((gpu.temperature_c or 0 for gpu in found), default=0)
         at, at_zh = (f" at {hottest} °C", f"，{hottest} °C") if hottest else ("", "")
         seen = (
-            Text(f"{who.en} slows down{at}: {reason}.", f"{who.zh} 正在降频{at_zh}：{reason}。")
+            Text(f"{who.en} slows down{at}: {reason}.", f"{who.zh}正在降频{at_zh}：{reason}。")
             if reason
             else Text(
                 f"{who.en} is close to the temperature at which it slows down{at}.",
-                f"{who.zh} 接近降频温度{at_zh}。",
+                f"{who.zh}接近降频温度{at_zh}。",
             )
         )
         yield finding(
@@ -129,7 +129,7 @@ def idle_heat(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
             "gpu.no-air-flow",
             Text(
                 f"{who.en} has no fan and is at {hottest} °C with nothing to do.",
-                f"{who.zh} 为被动散热，空闲时已达 {hottest} °C。",
+                f"{who.zh}为被动散热，空闲时已达 {hottest} °C。",
             ),
             evidence=(heat_words(gpu) for gpu in found),
         )
@@ -170,7 +170,7 @@ def power_limits(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
             "gpu.power-limit",
             Text(
                 f"{who.en} may draw {limit:g} W; its default is {default:g} W{now.en}.",
-                f"{who.zh} 功耗上限 {limit:g} W，默认 {default:g} W{now.zh}。",
+                f"{who.zh}功耗上限 {limit:g} W，默认 {default:g} W{now.zh}。",
             ),
             evidence=(heat_words(gpu) for gpu in found),
             index=found[0].index,
@@ -191,7 +191,7 @@ def low_clocks(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
                 "gpu.memory-clock-low",
                 Text(
                     f"{who.en} is busy with its memory at {memory} of {memory_max} MHz.",
-                    f"{who.zh} 正忙，但显存频率为 {memory}/{memory_max} MHz。",
+                    f"{who.zh}正忙，但显存频率为 {memory}/{memory_max} MHz。",
                 ),
                 evidence=(heat_words(gpu), f"memory {memory} MHz, P{gpu.performance_state}"),
                 share_lost=round(1 - memory / memory_max, 3),
@@ -207,7 +207,7 @@ def low_clocks(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
                 "gpu.clocks-low",
                 Text(
                     f"{who.en} is busy at {core} of {core_max} MHz.",
-                    f"{who.zh} 正忙，但核心频率为 {core}/{core_max} MHz。",
+                    f"{who.zh}正忙，但核心频率为 {core}/{core_max} MHz。",
                 ),
                 evidence=(heat_words(gpu),),
                 index=gpu.index,
@@ -231,7 +231,7 @@ def slow_memory(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
             Text(
                 f"{who.en} copies in its own memory at {show_bandwidth(2 * best)}, "
                 f"{show_share(share)} of the rated {show_bandwidth(rated)}.",
-                f"{who.zh} 显存内拷贝 {show_bandwidth(2 * best)}，"
+                f"{who.zh}显存内拷贝 {show_bandwidth(2 * best)}，"
                 f"为额定 {show_bandwidth(rated)} 的 {show_share(share)}。",
             ),
             evidence=(

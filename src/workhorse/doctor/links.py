@@ -26,7 +26,7 @@ def judge_links(machine: Machine) -> Opinion:
     if unread := [gpu for gpu in gpus if width_seen(gpu) is None]:
         who = named(unread)
         unchecked.append(
-            Text(f"The PCIe width of {who.en} is not readable.", f"读不到 {who.zh} 的 PCIe 宽度。")
+            Text(f"The PCIe width of {who.en} is not readable.", f"读不到 {who.zh}的 PCIe 宽度。")
         )
     return Opinion(findings, good_links(gpus), tuple(unchecked))
 
@@ -74,7 +74,7 @@ def widths(machine: Machine) -> Iterator[Finding]:
                 f"{who.en} runs on {seen} PCIe lanes; "
                 + ("card and slot have" if certain else "the card has")
                 + f" {possible}.",
-                f"{who.zh} 仅以 PCIe x{seen} 运行；"
+                f"{who.zh}仅以 PCIe x{seen} 运行；"
                 + ("显卡与插槽均支持" if certain else "显卡支持")
                 + f" x{possible}。",
             ),
@@ -104,7 +104,7 @@ def speeds(machine: Machine) -> Iterator[Finding]:
             "link.speed-lost" if loaded else "link.speed-idle",
             Text(
                 f"{who.en} runs at PCIe {seen}.0 {when.en}; {possible}.0 is possible.",
-                f"{who.zh} {when.zh}运行于 PCIe {seen}.0；可达 {possible}.0。",
+                f"{who.zh}{when.zh}运行于 PCIe {seen}.0；可达 {possible}.0。",
             ),
             evidence=(link_words(gpu) for gpu in gpus),
             address=address(gpus[0]),
@@ -135,7 +135,7 @@ def slots(machine: Machine) -> Iterator[Finding]:
             Text(
                 f"{who.en} could do PCIe {card_generation}.0 x{card_width}; its slot has "
                 f"{generation}.0 x{width}.",
-                f"{who.zh} 支持 PCIe {card_generation}.0 x{card_width}；"
+                f"{who.zh}支持 PCIe {card_generation}.0 x{card_width}；"
                 f"插槽为 {generation}.0 x{width}。",
             ),
             evidence=(link_words(gpu) for gpu in gpus),
@@ -172,7 +172,7 @@ def slow_links(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
             Text(
                 f"{who.en} hangs on PCIe {generation}.0 x{width}, at most "
                 f"{show_bandwidth(rate)}{limit.en}.",
-                f"{who.zh} 接在 PCIe {generation}.0 x{width} 上，最多 "
+                f"{who.zh}接在 PCIe {generation}.0 x{width} 上，最多 "
                 f"{show_bandwidth(rate)}{limit.zh}。",
             ),
             evidence=(link_words(gpu) for gpu in alike_gpus),
@@ -194,7 +194,7 @@ def slow_copies(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
             Text(
                 f"{who.en} copies over PCIe at {show_bandwidth(worst)}; its link carries "
                 f"{show_bandwidth(possible)}.",
-                f"{who.zh} 经 PCIe 拷贝仅 {show_bandwidth(worst)}；链路可达 "
+                f"{who.zh}经 PCIe 拷贝仅 {show_bandwidth(worst)}；链路可达 "
                 f"{show_bandwidth(possible)}。",
             ),
             evidence=(
@@ -225,7 +225,7 @@ def replays(machine: Machine) -> Iterator[Finding]:
             "link.replays",
             Text(
                 f"The PCIe link of {who.en}: {', '.join(said)}.",
-                f"{who.zh} 的 PCIe 链路：{'、'.join(said_zh)}。",
+                f"{who.zh}的 PCIe 链路：{'、'.join(said_zh)}。",
             ),
             evidence=(link_words(gpu), *(event.text for event in lines[:3])),
         )

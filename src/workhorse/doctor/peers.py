@@ -19,7 +19,7 @@ def judge_peers(machine: Machine) -> Opinion:
         unchecked.append(
             Text(
                 f"The NUMA node of {who.en} is not known, so nothing can be bound beside it.",
-                f"不知道 {who.zh} 所在的 NUMA 节点，无法就近绑定。",
+                f"不知道 {who.zh}所在的 NUMA 节点，无法就近绑定。",
             )
         )
     good = None
@@ -56,7 +56,7 @@ def far_nodes(machine: Machine) -> Iterator[Finding]:
             "link.far-node",
             Text(
                 f"{who.en} is on NUMA node {node}; this process may use node {listed} alone.",
-                f"{who.zh} 位于 NUMA 节点 {node}；本进程只能使用节点 {listed}。",
+                f"{who.zh}位于 NUMA 节点 {node}；本进程只能使用节点 {listed}。",
             ),
             evidence=(f"numa_node {node}", f"CPUs of this process: {len(allowed)}"),
             node=node,
@@ -124,7 +124,7 @@ def no_nvlink(machine: Machine) -> Iterator[Finding]:
     who = named(made_for_it)
     yield finding(
         "link.no-nvlink",
-        Text(f"{who.en} have no NVLink between them.", f"{who.zh} 之间没有 NVLink。"),
+        Text(f"{who.en} have no NVLink between them.", f"{who.zh}之间没有 NVLink。"),
         evidence=link_lines(machine),
     )
 
