@@ -16,11 +16,12 @@ from workhorse.machine.gpu_trouble import (
     Surroundings,
     find_troubles,
     read_surroundings,
+    with_lost_cards,
 )
 from workhorse.machine.nvml import NvmlAnswers, NvmlError, ask_driver
 from workhorse.machine.pci import Card
 from workhorse.machine.probe import read_machine
-from workhorse.records import GpuTrouble
+from workhorse.records import GpuTrouble, KernelEvent
 
 CARD = Card("0000:18:00.0", "10de:1db6", "nvidia", 1)
 OTHER = Card("0000:3b:00.0", "10de:1db6", "nvidia", 1)
@@ -116,6 +117,19 @@ def test_one_lost_gpu_is_named_by_the_card_that_is_missing() -> None:
     )
     troubles = find_troubles(ask_driver(fake), [CARD, OTHER], PLAIN)
     assert troubles == (GpuTrouble("lost", "GPU is lost", "0000:18:00.0", "10de:1db6"),)
+
+
+def test_an_unknown_error_of_a_card_that_fell_off_the_bus_is_a_loss() -> None:
+    here = GpuTrouble("unknown", "Unknown Error", "0000:18:00.0", "10de:1db6")
+    nowhere = GpuTrouble("unknown", "Unknown Error")
+    fallen = KernelEvent("xid", 79, "0000:18:00.0", "NVRM: Xid (PCI:0000:18:00): 79")
+    other = KernelEvent(
+        "nvrm", None, "0000:3b:00.0", "NVRM: GPU 0000:3b:00.0 has fallen off the bus"
+    )
+    placeless = KernelEvent("xid", 79, None, "NVRM: Xid: 79")
+    assert codes(with_lost_cards([here, nowhere], [fallen, placeless])) == ["lost", "unknown"]
+    assert with_lost_cards([here, nowhere], [other]) == (here, nowhere)
+    assert with_lost_cards([here], None) == (here,)
 
 
 def test_nobody_is_accused_where_a_working_card_has_no_address() -> None:

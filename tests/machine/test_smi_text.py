@@ -172,6 +172,16 @@ def test_a_lost_card_keeps_its_address() -> None:
     assert answers.gpus[0]["pci"] == {"busId": "0000:18:00.0"}
 
 
+def test_a_lost_card_beside_one_that_works() -> None:
+    lost = "Unable to determine the device handle for GPU 0000:3B:00.0: Unknown Error\n"
+    files = packed("machine_b") | {QUERY: lost + text("smi_q_v100_410")}
+    del files["nvml.json"]
+    machine = read_machine(PackedFiles(files))
+    assert [gpu.pci_address for gpu in machine.gpus] == ["0000:18:00.0"]
+    (trouble,) = machine.gpu_troubles
+    assert (trouble.code, trouble.pci_address) == ("unknown", "0000:3b:00.0")
+
+
 def test_no_devices_and_no_library_are_two_things() -> None:
     found = read_smi(PackedFiles({TABLE: "No devices were found\n"}))
     assert found is not None and found.gpus == () and found.error is None

@@ -5,22 +5,24 @@ from dataclasses import dataclass, replace
 from workhorse.knowledge.gpus import card_of
 from workhorse.machine.files import HostFiles
 from workhorse.machine.gpu import make_gpus
-from workhorse.machine.gpu_trouble import find_troubles, read_surroundings
+from workhorse.machine.gpu_trouble import find_troubles, read_surroundings, with_lost_cards
+from workhorse.machine.kernel_log import read_events
 from workhorse.machine.links import read_links
 from workhorse.machine.nvml import NvmlAnswers
 from workhorse.machine.pci import read_acs_redirect, read_cards
 from workhorse.machine.smi_text import read_smi
-from workhorse.records import Gpu, GpuDriver, GpuLink, GpuTrouble
+from workhorse.records import Gpu, GpuDriver, GpuLink, GpuTrouble, KernelEvent
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """The GPUs, their driver, how they reach each other, and what cannot be used."""
+    """The GPUs, their driver, how they reach each other, what fails; the kernel's events too."""
 
     gpus: tuple[Gpu, ...]
     driver: GpuDriver | None
     links: tuple[GpuLink, ...]
     troubles: tuple[GpuTrouble, ...]
+    events: tuple[KernelEvent, ...] | None
     acs_redirect: bool | None
     from_text: bool  # nvidia-smi's text stood in for NVML
 
@@ -29,14 +31,15 @@ def read_gpus(files: HostFiles, answers: NvmlAnswers | None) -> GpuFacts:
     """What is known of the GPUs; `answers` is what NVML said, None without its library."""
     answers, from_text = _best_answers(files, answers)
     cards = read_cards(files)
-    around = read_surroundings(files)
+    around, events = read_surroundings(files), read_events(files)
     gpus, driver = make_gpus(answers, cards, around.module)
     gpus = tuple(_with_capability(gpu) for gpu in gpus)
     return GpuFacts(
         gpus=gpus,
         driver=driver,
         links=read_links(files, gpus, answers),
-        troubles=find_troubles(answers, cards, around),
+        troubles=with_lost_cards(find_troubles(answers, cards, around), events),
+        events=events,
         acs_redirect=read_acs_redirect(files, cards),
         from_text=from_text,
     )

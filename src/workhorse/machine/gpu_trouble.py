@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from workhorse.machine.files import HostFiles
@@ -10,7 +10,7 @@ from workhorse.machine.kernel_text import words
 from workhorse.machine.nvml import NvmlAnswers, NvmlError
 from workhorse.machine.nvml_values import part, text, whole
 from workhorse.machine.pci import Card, pci_address
-from workhorse.records import GpuTrouble
+from workhorse.records import GpuTrouble, KernelEvent
 
 Code = Literal[
     "no_driver",
@@ -29,6 +29,7 @@ Code = Literal[
 _NVIDIA = "nvidia"
 # nvmlReturn_t in nvml.h (driver 580).
 _NO_PERMISSION, _NOT_LOADED, _TIMEOUT, _LOST, _MISMATCH, _UNKNOWN = 4, 9, 10, 15, 18, 999
+_XID_FALLEN = 79  # "GPU has fallen off the bus" (NVIDIA's Xid catalogue, 2026-11)
 _CODES: dict[int | None, Code] = {
     _NO_PERMISSION: "no_permission",
     _LOST: "lost",
@@ -98,6 +99,26 @@ def find_troubles(
         return troubles  # nobody can say which card is missing
     hidden = [card for card in missing if card.address not in places]
     return (*troubles, *(_of_card(card, "not_shown") for card in hidden))
+
+
+def with_lost_cards(
+    troubles: Sequence[GpuTrouble], events: Sequence[KernelEvent] | None
+) -> tuple[GpuTrouble, ...]:
+    """The troubles; a card with an unknown one that the kernel saw fall off the bus is lost. Pure.
+
+    The driver says `Unknown Error` of such a card as often as `GPU is lost`.
+    """
+    fallen = {
+        event.pci_address
+        for event in events or ()
+        if event.number == _XID_FALLEN or "fallen off the bus" in event.text
+    }
+    return tuple(
+        replace(trouble, code="lost")
+        if trouble.code == "unknown" and trouble.pci_address in fallen - {None}
+        else trouble
+        for trouble in troubles
+    )
 
 
 def _without_library(cards: Sequence[Card], around: Surroundings) -> tuple[GpuTrouble, ...]:

@@ -15,7 +15,6 @@ from workhorse.machine.disk import read_disk
 from workhorse.machine.disk_speed import measure_disk
 from workhorse.machine.files import CAPTURE_NOTE, HostFiles
 from workhorse.machine.gpu_facts import read_gpus
-from workhorse.machine.kernel_log import read_events
 from workhorse.machine.limits import read_limits
 from workhorse.machine.load import others_cpus, read_ticks
 from workhorse.machine.measured import read_measured, with_measured
@@ -128,7 +127,7 @@ def read_machine(files: HostFiles, *, deep: bool = False) -> Machine:
         ),
         gpu_links=found.links,
         gpu_troubles=found.troubles,
-        events=read_events(files),
+        events=found.events,
         settings=read_settings(files),
         software=read_software(files, deep=deep),
     )

@@ -67,7 +67,8 @@ def parse_query(text: str | None) -> NvmlAnswers | None:
         gpus=tuple(
             gpu_facts(lines[start].split()[1], lines[start + 1 : end])
             for start, end in islice(pairwise([*starts, len(lines)]), _GPUS_MAX)
-        ),
+        )
+        + _lost_ones(text),
     )
 
 
@@ -98,7 +99,7 @@ def parse_table(text: str | None) -> NvmlAnswers | None:
     return NvmlAnswers(
         driver_version=version,
         cuda_version=_cuda(_first(r"CUDA Version: (\S+)", head)),
-        gpus=tuple(cards[index] for index in sorted(cards)),
+        gpus=tuple(cards[index] for index in sorted(cards)) + _lost_ones(text),
     )
 
 
@@ -162,14 +163,19 @@ def _add_process(cards: dict[int, dict[str, Any]], line: str) -> None:
 
 def _failure(text: str) -> NvmlAnswers | None:
     """Why there is no list; None when nvidia-smi found no driver library."""
-    lost = [_lost(match) for match in _HANDLE.finditer(text[:MIB])]
+    lost = _lost_ones(text)
     if lost:
-        return NvmlAnswers(gpus=tuple(lost[:_GPUS_MAX]))
+        return NvmlAnswers(gpus=lost)
     said = words(text)
     code = _code(said or "", _FAILURES)
     if said is not None and code is not None:
         return NvmlAnswers(error=NvmlError(said, code))
     return NvmlAnswers() if "No devices were found" in text else None
+
+
+def _lost_ones(text: str) -> tuple[dict[str, Any], ...]:
+    """Cards that nvidia-smi could not open, each with its address and the reason."""
+    return tuple(_lost(match) for match in islice(_HANDLE.finditer(text), _GPUS_MAX))
 
 
 def _lost(match: re.Match[str]) -> dict[str, Any]:
