@@ -1,21 +1,93 @@
-"""Broken and hostile files: whatever they hold, there is a Machine, small and in bounded memory."""
+"""Broken and hostile files, answers and outputs: always a Machine, and the rest of it holds.
+
+What is told by files that were left alone must be told as if nothing had happened.
+"""
 
 import json
 import random
 import tracemalloc
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from captured_machines import NAMES, packed
+from captured_machines import CAPTURES, NAMES, packed
 
 from workhorse.cli.probe import print_machine
 from workhorse.codec import from_json, to_json
 from workhorse.machine.files import PackedFiles
+from workhorse.machine.loose_texts import recognise
 from workhorse.machine.probe import read_machine
 from workhorse.records import Machine
 from workhorse.units import MIB
 
-MUTATIONS = 1500
+MUTATIONS = 2000
+CPU, NODE, PCI = "sys/devices/system/cpu", "sys/devices/system/node", "sys/bus/pci"
+CONTAINER = ("proc/1/", "proc/self/cgroup", "run/", ".dockerenv", "proc/self/status")
+DRIVER = (
+    "nvml.json",
+    PCI,
+    "commands/nvidia-smi",
+    "commands/lspci",
+    "dev/",
+    "proc/driver",
+    "sys/module",
+)
+# The files that each part of a Machine is made from; a change of any other one leaves it as it was.
+MADE_FROM: dict[str, tuple[str, ...]] = {
+    "cpu": (CPU, NODE, "proc/cpuinfo", "proc/stat", "workhorse-capture.json"),
+    "nodes": (CPU, NODE, "proc/cpuinfo", "proc/stat", "proc/meminfo", "workhorse-capture.json"),
+    "memory": (
+        "proc/meminfo", "proc/self/limits", "sys/kernel/mm", "commands/dmidecode", "measured.json",
+        "sys/devices/system/edac", CPU, NODE, "proc/cpuinfo", "proc/stat", "workhorse-capture.json",
+    ),
+    "limits": (
+        CPU, "sys/fs/cgroup", "proc/self/cgroup", "proc/self/status", "proc/cpuinfo", "proc/stat",
+        "proc/meminfo", "workhorse-capture.json",
+    ),
+    "system": (
+        "etc/", "usr/lib/os-release", "proc/sys/kernel", "proc/cpuinfo", "proc/cmdline",
+        "sys/class", "sys/kernel", "sys/hypervisor", "proc/device-tree", "proc/xen",
+        "workhorse-capture.json", *CONTAINER, *DRIVER,
+    ),
+    "driver": (*DRIVER, *CONTAINER),
+    "gpus": (*DRIVER, *CONTAINER, "measured.json"),
+    "gpu_links": (*DRIVER, *CONTAINER),
+    "gpu_troubles": (*DRIVER, *CONTAINER),
+    "events": ("commands/dmesg",),
+    "settings": (CPU, "proc/sys", "proc/meminfo"),
+    "software": ("software.json", "commands/nvcc", "usr/", "opt/"),
+    "disks": ("measured.json",),
+}  # fmt: skip
+LSPCI = """17:00.0 PCI bridge: Intel Corporation Sky Lake-E PCI Express Root Port A (rev 04)
+\tBus: primary=17, secondary=18, subordinate=18, sec-latency=0
+\t\tLnkCap:\tPort #5, Speed 8GT/s, Width x16, ASPM L1
+\t\tACSCtl:\tSrcValid+ TransBlk- ReqRedir+ CmpltRedir+
+18:00.0 3D controller: NVIDIA Corporation GV100GL [Tesla V100 PCIe 16GB] (rev a1)
+\tNUMA node: 0
+\t\tLnkCap:\tPort #0, Speed 8GT/s, Width x16, ASPM not supported
+\t\tLnkSta:\tSpeed 8GT/s (ok), Width x8 (downgraded)
+\tKernel driver in use: nvidia
+"""
+
+
+CORPUS = (*NAMES, "texts")
+
+
+def corpus(name: str) -> dict[str, Any]:
+    """One machine with the output of every program that is read; `texts` has nothing else."""
+    log = (CAPTURES / "texts" / "four_nodes" / "log.txt").read_text(encoding="utf-8")
+    outputs = {"commands/dmesg.txt": log, "commands/lspci_-vv.txt": LSPCI}
+    if name != "texts":
+        return outputs | packed(name)
+    paste = CAPTURES / "texts" / "two_nodes"
+    loose = recognise({p.name: p.read_text(encoding="utf-8") for p in paste.iterdir()})
+    outputs["commands/dmidecode_-t_memory.txt"] = packed("p40_box")[
+        "commands/dmidecode_-t_memory.txt"
+    ]
+    query = {"commands/nvidia-smi_-q.txt": packed("h200")["commands/nvidia-smi_-q.txt"]}
+    return outputs | query | loose.files
+
+
 HOSTILE = (
     "", "\n", "\x00" * 64, "-1\n", "0-99999999999\n", "0-8191\n", "9" * 5000, "1e309", "NaN",
     "[" * 2000, "[/red] [bold]\x1b[2J", "::::\n" * 500, "0," * 30000, "max max max", "\ufffd" * 99,
@@ -83,19 +155,41 @@ def check(machine: Machine) -> None:
     assert len(in_nodes) == len(set(in_nodes))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_mutated_captures_give_a_machine(name: str) -> None:
+def check_the_rest(machine: Machine, whole: Machine, changed: Iterable[str]) -> None:
+    """What no changed file has a part in is as it was."""
+    for part, made_from in MADE_FROM.items():
+        if not any(path.startswith(made_from) for path in changed):
+            assert getattr(machine, part) == getattr(whole, part), (part, sorted(changed))
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_mutated_machines_are_told_as_far_as_they_are_whole(name: str) -> None:
     chance = random.Random(f"workhorse {name}")
-    files = packed(name)
-    for _ in range(MUTATIONS // len(NAMES)):
-        check(read_machine(PackedFiles(mutated(files, chance))))
+    files = corpus(name)
+    whole = read_machine(PackedFiles(files))
+    for _ in range(MUTATIONS // len(CORPUS)):
+        broken = mutated(files, chance)
+        changed = {path for path in files if broken.get(path) != files[path]}
+        machine = read_machine(PackedFiles(broken))
+        check(machine)
+        check_the_rest(machine, whole, changed)
 
 
 def test_every_file_alone_replaced_by_every_hostile_text() -> None:
-    files = packed("avx_only") | {"nvml.json": packed("machine_a")["nvml.json"]}
-    for path in [path for path in files if "/cpu1" not in path]:
+    files = corpus("mismatch") | {"nvml.json": packed("machine_a")["nvml.json"]}
+    whole = read_machine(PackedFiles(files))
+    for path in [path for path in files if not path.startswith(f"{CPU}/cpu1")]:
         for text in HOSTILE:
-            check(read_machine(PackedFiles(files | {path: text})))
+            machine = read_machine(PackedFiles(files | {path: text}))
+            check(machine)
+            check_the_rest(machine, whole, {path})
+
+
+def test_hostile_outputs_alone_make_a_machine() -> None:
+    for command in ("nvidia-smi_-q", "nvidia-smi", "nvidia-smi_topo_-m", "lspci_-vv", "dmesg",
+                    "dmidecode_-t_memory", "nvcc_--version"):  # fmt: skip
+        for text in HOSTILE:
+            check(read_machine(PackedFiles({f"commands/{command}.txt": text})))
 
 
 def test_memory_stays_bounded() -> None:
@@ -113,6 +207,10 @@ def test_memory_stays_bounded() -> None:
             ("proc/self/cgroup", "0::" + "/x" * MIB),
             ("sys/devices/system/cpu/online", "0-8191," * 9000),
             ("sys/devices/system/node/online", "0-8191"),
+            ("commands/dmesg.txt", "NVRM: Xid (PCI:0000:18:00): 79, x\n" * 30_000),
+            ("commands/dmidecode_-t_memory.txt", "Size: 8 GB\nLocator: A1\n\n" * 40_000),
+            ("commands/lspci_-vv.txt", "18:00.0 3D controller: NVIDIA\n" * 30_000),
+            ("measured.json", '{"gpus": [' + '{"index": 1},' * 60_000 + '{"index": 2}]}'),
             ("nvml.json", '{"gpus": [' + '{"name": 1},' * 80_000 + "{}]}"),
         ):
             hostile = PackedFiles(files | {path: text})
@@ -127,9 +225,9 @@ def test_memory_stays_bounded() -> None:
 
 def test_broken_machines_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
     chance = random.Random("workhorse shown")
-    for name in NAMES:
-        files = packed(name)
-        for _ in range(10):
+    for name in CORPUS:
+        files = corpus(name)
+        for _ in range(5):
             machine = read_machine(PackedFiles(mutated(files, chance)))
             print_machine(machine, "zh" if chance.random() < 0.5 else "en")
     shown = capsys.readouterr().out
