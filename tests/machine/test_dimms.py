@@ -281,4 +281,4 @@ def test_a_table_of_thousands_of_slots_is_bounded() -> None:
         for index in range(400):
             many[f"{MC}/mc{controller}/dimm{index}/size"] = "1"
     memory, _ = add_modules(PackedFiles(many), UNKNOWN, cpu())
-    assert memory.dimms is not None and len(memory.dimms) <= 65 * 256
+    assert memory.dimms is not None and len(memory.dimms) <= 65 * 64

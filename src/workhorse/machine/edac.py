@@ -14,7 +14,7 @@ from workhorse.records import Dimm
 
 MC_ROOT = "sys/devices/system/edac/mc"
 _CONTROLLERS_MAX = 64
-_MODULES_MAX = 256  # of one controller
+_MODULES_MAX = 64  # of one controller
 _MIB_MAX = 2**24  # 16 TiB
 # sb_edac, skx_edac: `CPU_SrcID#0_Ha#0_Chan#1_DIMM#0`, `CPU_SrcID#1_MC#0_Chan#2_DIMM#0`.
 _SOURCE = re.compile(r"SrcID#(\d{1,2})(?:_(?:Ha|MC)#(\d))?_Chan#(\d{1,2})", re.ASCII)

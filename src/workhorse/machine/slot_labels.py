@@ -10,6 +10,7 @@ ProLiant Gen9), `DIMM000` (Huawei).
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -83,18 +84,18 @@ def settle(
     """
     settled = list(placed)
     for socket in {place.socket for place in placed if place.socket is not None}:
-        mine = [i for i, place in enumerate(placed) if place.socket == socket]
-        known = sorted({key for i in mine if (key := keys[i]) is not None})
-        crowd = max(
-            (sum(filled[i] for i in mine if keys[i] == key) for key in known),
-            default=0,
-        )
-        if (channels and len(known) > channels) or crowd > _MODULES_A_CHANNEL_MAX:
+        mine = {
+            i: key
+            for i, place in enumerate(placed)
+            if place.socket == socket and (key := keys[i]) is not None
+        }
+        numbers = {key: number for number, key in enumerate(sorted(set(mine.values())))}
+        modules = Counter(key for i, key in mine.items() if filled[i])
+        crowded = max(modules.values(), default=0) > _MODULES_A_CHANNEL_MAX
+        if crowded or (channels and len(numbers) > channels):
             continue
-        for i in mine:
-            key = keys[i]
-            if key is not None:
-                settled[i] = Place(socket, known.index(key))
+        for i, key in mine.items():
+            settled[i] = Place(socket, numbers[key])
     return tuple(settled)
 
 
@@ -152,9 +153,12 @@ def _proliant(pairs: list[tuple[int, int]], channels: int | None) -> list[_Raw]:
     Earlier boards, with three channels, are described in two ways that exclude each other.
     """
     raws = []
+    slots: dict[int, set[int]] = {}
     for socket, slot in pairs:
-        count = sum(other == socket for other, _ in pairs)
-        whole = {n for other, n in pairs if other == socket} == set(range(1, count + 1))
+        slots.setdefault(socket, set()).add(slot)
+    for socket, slot in pairs:
+        count = len(slots[socket])
+        whole = slots[socket] == set(range(1, count + 1))
         known = channels and channels > 3 and whole and count % channels == 0
         raws.append(
             _Raw(socket, (0, (slot - 1) // (count // channels)) if known and channels else None)
