@@ -194,6 +194,13 @@ def test_the_drivers_maximum_speaks_for_a_slot_that_is_not_known() -> None:
     assert "link.width-below-card" not in found(known_to_driver)
 
 
+def test_one_corrected_bus_error_is_no_alarm() -> None:
+    assert found(with_events(bus_line(CARD_ADDRESS)))["link.replays"].level == "note"
+    assert found(with_events(bus_line(CARD_ADDRESS, 500)))["link.replays"].level == "warning"
+    fatal = replace(bus_line(CARD_ADDRESS), text="AER: Uncorrected (Fatal) error received")
+    assert found(with_events(fatal))["link.replays"].level == "warning"
+
+
 def test_a_margin_is_no_temperature() -> None:
     assert "gpu.too-hot" not in found(with_card(slowdown_temperature_c=-2, temperature_c=40))
     assert "gpu.too-hot" in found(with_card(slowdown_temperature_c=90, temperature_c=86))

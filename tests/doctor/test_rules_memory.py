@@ -190,6 +190,17 @@ def test_not_knowing_the_cpus_limit_a_slow_rate_is_only_possible() -> None:
     assert finding.level == "note" and finding.sure == "possible" and finding.share_lost is None
 
 
+def test_a_line_about_lost_data_is_not_told_as_corrected() -> None:
+    line = KernelEvent("memory", None, None, "EDAC MC0: 1 UE memory read error on CPU_SrcID#0")
+    told = found(server(events=(line,)))
+    assert told["memory.errors-uncorrected"].evidence[-1] == line.text
+    assert "memory.errors-corrected" not in told
+    corrected = replace(line, text="EDAC MC0: 1 CE memory read error on CPU_SrcID#0")
+    assert found(server(events=(corrected,)))["memory.errors-corrected"].level == "note"
+    flood = found(server(events=(replace(corrected, times=500),)))
+    assert flood["memory.errors-corrected"].level == "warning"
+
+
 def test_half_the_rate_may_be_the_clock_of_the_same_rate() -> None:
     finding = found(with_memory(dimms=dimms(configured_mt_s=1200)))["memory.slow-rate"]
     assert finding.level == "note" and finding.share_lost is None

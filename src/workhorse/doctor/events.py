@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from workhorse.doctor.links import errors_weigh
 from workhorse.doctor.opinion import Opinion, finding
-from workhorse.knowledge.health import threshold
 from workhorse.knowledge.xids import NvrmMeaning, XidMeaning, nvrm_meanings, xid_meanings
 from workhorse.records import Finding, KernelEvent, Machine
 from workhorse.text import Text
@@ -161,7 +161,7 @@ def bus_errors(machine: Machine) -> Iterator[Finding]:
             f"内核日志记录了 {times} 次 PCIe 错误（{where}）。",
         ),
         evidence=tuple(event.text for event in lines[:4]),
-        level="warning" if times >= threshold("bus_errors") else "note",
+        level="warning" if errors_weigh(lines) else "note",
     )
 
 

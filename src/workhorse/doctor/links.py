@@ -1,12 +1,16 @@
 """The PCIe link of each card: what it could be, what it is, what it loses."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from workhorse.doctor.opinion import Opinion, alike, finding, is_virtual, named
 from workhorse.knowledge.health import link_bytes_per_s, threshold
-from workhorse.records import Finding, Gpu, Machine
+from workhorse.records import Finding, Gpu, KernelEvent, Machine
 from workhorse.text import Text
 from workhorse.units import show_bandwidth, show_duration
+
+# `Uncorrectable (Non-Fatal)`, `Uncorrected (Fatal)`; the others were corrected on the way.
+_FATAL = re.compile(r"uncorrect", re.IGNORECASE)
 
 
 def judge_links(machine: Machine) -> Opinion:
@@ -213,9 +217,11 @@ def replays(machine: Machine) -> Iterator[Finding]:
             for event in machine.events or ()
             if event.kind == "pcie" and gpu.pci_address and event.pci_address == gpu.pci_address
         ]
-        if (count or 0) < threshold("link_replays") and not lines:
+        often = (count or 0) >= threshold("link_replays")
+        if not often and not lines:
             continue
         who, errors = named([gpu]), sum(event.times for event in lines)
+        bad = often or errors_weigh(lines)
         said = [*([f"{count} replays"] if count else []), *([f"{errors} errors"] if errors else [])]
         said_zh = [
             *([f"{count} 次重传"] if count else []),
@@ -228,7 +234,15 @@ def replays(machine: Machine) -> Iterator[Finding]:
                 f"{who.zh}的 PCIe 链路：{'、'.join(said_zh)}。",
             ),
             evidence=(link_words(gpu), *(event.text for event in lines[:3])),
+            level=None if bad else "note",
+            sure=None if bad else "possible",
         )
+
+
+def errors_weigh(lines: Sequence[KernelEvent]) -> bool:
+    """True for bus errors that were not corrected, and for many that were."""
+    times = sum(event.times for event in lines)
+    return times >= threshold("bus_errors") or any(_FATAL.search(e.text) for e in lines)
 
 
 def link_words(gpu: Gpu) -> str:

@@ -1,5 +1,6 @@
 """Main memory: modules, channels, rates, errors, and what was measured of its speed."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
@@ -8,6 +9,9 @@ from workhorse.knowledge.health import threshold
 from workhorse.records import Bandwidth, Dimm, Finding, Machine
 from workhorse.text import Text
 from workhorse.units import show_bandwidth, show_bytes, show_share
+
+# EDAC's UE, a machine check that was not corrected, a page that the kernel gave up.
+_UNCORRECTED = re.compile(r"\bUE\b|uncorrect|Memory failure", re.IGNORECASE)
 
 
 def judge_memory(machine: Machine) -> Opinion:
@@ -199,26 +203,29 @@ def errors(machine: Machine) -> Iterator[Finding]:
     memory = machine.memory
     lines = [event for event in machine.events or () if event.kind == "memory"]
     said = tuple(event.text for event in lines[:3])
-    if memory.ecc_uncorrected:
+    lost = [event for event in lines if _UNCORRECTED.search(event.text)]
+    uncorrected = memory.ecc_uncorrected or sum(event.times for event in lost)
+    if uncorrected:
         yield finding(
             "memory.errors-uncorrected",
             Text(
-                f"{memory.ecc_uncorrected} memory errors could not be corrected.",
-                f"有 {memory.ecc_uncorrected} 个内存错误无法纠正。",
+                f"{uncorrected} memory errors could not be corrected.",
+                f"有 {uncorrected} 个内存错误无法纠正。",
             ),
-            evidence=(f"ue_count {memory.ecc_uncorrected}", *said),
+            evidence=(f"ue_count {memory.ecc_uncorrected}", *(e.text for e in lost[:3])),
         )
         return
     count = memory.ecc_corrected or 0
     if not count and not lines:
         return
-    often = count >= threshold("memory_corrected_errors")
+    times = sum(event.times for event in lines)
+    often = max(count, times) >= threshold("memory_corrected_errors")
     seen = (
         Text(f"{count} memory errors were corrected.", f"已纠正 {count} 个内存错误。")
         if count
         else Text(
-            f"The kernel's log tells of memory errors ({sum(e.times for e in lines)}).",
-            f"内核日志记录了内存错误（{sum(e.times for e in lines)} 次）。",
+            f"The kernel's log tells of machine checks or memory errors ({times}).",
+            f"内核日志记录了机器检查或内存错误（{times} 次）。",
         )
     )
     yield finding(
