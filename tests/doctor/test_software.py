@@ -25,7 +25,7 @@ from software_boxes import (
 
 from workhorse.doctor.software import judge_software
 from workhorse.knowledge.gpus import cards
-from workhorse.records import Gpu, GpuTrouble
+from workhorse.records import Gpu, GpuDriver, GpuTrouble
 from workhorse.units import GIB
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -124,7 +124,22 @@ def test_a_toolkit_too_new_is_no_harm_beside_one_that_builds() -> None:
     assert one("toolkit.13-before-turing", box(V100, toolkits=("13.0",))).level == "warning"
     both = box(V100, toolkits=("13.0.88", "12.9.1"))
     assert one("toolkit.13-before-turing", both).level == "note"
-    assert "toolkit.unknown" in codes(box(V100, toolkits=(None,)))
+
+
+@pytest.mark.parametrize("version", [None, "", "new", "9.2", "10.2"])
+def test_a_toolkit_that_no_rule_covers_is_unknown(version: str | None) -> None:
+    assert one("toolkit.unknown", box(V100, toolkits=(version,))).level == "note"
+    assert "toolkit.unknown" not in codes(box(V100, toolkits=("11.4", "12.2", "13.3")))
+    assert "toolkit.unknown" in codes(box(T4, toolkits=("14.0",)))
+
+
+@pytest.mark.parametrize("version", [None, "", "N/A"])
+def test_a_driver_that_does_not_say_its_version_is_unknown(version: str | None) -> None:
+    made = box(V100)
+    machine = replace(made, driver=GpuDriver(version, None))
+    assert one("driver.unknown", machine).level == "note"
+    assert worse_than_notes(machine) == set()
+    assert "driver.unknown" not in codes(made) | codes(box(driver=None))
 
 
 def test_an_unknown_card_of_a_known_generation_is_judged_by_it() -> None:

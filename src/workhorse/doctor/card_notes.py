@@ -113,9 +113,7 @@ def _recipe(label: Text, found: tuple[Recipe, ...], facts: Facts) -> Finding:
     """The best recipe whose needs this machine meets, else the best; the others by name."""
     best = next((recipe for recipe in found if not recipe.unmet(facts)), found[0])
     others = [recipe for recipe in found if recipe is not best]
-    steps = [*best.install, *best.environment, best.start]
-    lacking = best.unmet(facts)
-    first = _first(best, lacking, facts)
+    first, start = _first(best, facts), _start(best)
     return Finding(
         code="card.recipe",
         level="note",
@@ -128,8 +126,8 @@ def _recipe(label: Text, found: tuple[Recipe, ...], facts: Facts) -> Finding:
             f"{best.gives.zh}代价：{best.gives_up.zh}{_also(others).zh}",
         ),
         remedy=Text(
-            first.en + "Run, one after the other: " + " ; ".join(steps),
-            first.zh + "依次执行：" + " ; ".join(steps),
+            f"{first.en}Install it with the command below, then start it: {start.en}",
+            f"{first.zh}用下面的命令安装，然后启动：{start.zh}",
         ),
         source=best.source,
         command=" && ".join(best.install),
@@ -138,7 +136,16 @@ def _recipe(label: Text, found: tuple[Recipe, ...], facts: Facts) -> Finding:
     )
 
 
-def _first(recipe: Recipe, lacking: tuple[str, ...], facts: Facts) -> Text:
+def _start(recipe: Recipe) -> Text:
+    by_hand = " ".join((*recipe.environment, recipe.start))
+    if recipe.engine != "llama.cpp":
+        return same(by_hand)
+    ours = "workhorse up MODEL.gguf --engine build/bin/llama-server"
+    return Text(f"{ours} (or by hand: {by_hand})", f"{ours}（或手动：{by_hand}）")
+
+
+def _first(recipe: Recipe, facts: Facts) -> Text:
+    lacking = recipe.unmet(facts)
     if not lacking:
         return same("")
     needed = ", ".join(f"{need} {recipe.needs[need]}" for need in lacking)

@@ -10,10 +10,11 @@ from workhorse.doctor.fp16 import fp16_findings
 from workhorse.doctor.rule_words import rule_finding
 from workhorse.knowledge.compat import Facts, Rule, rules
 from workhorse.knowledge.gpus import Generation
+from workhorse.knowledge.versions import version
 from workhorse.records import CudaToolkit, Finding, Level, Machine, Model
 from workhorse.text import Text, same
 
-_TOOLKIT_UNKNOWN = "workhorse knowledge/compat/toolkit.toml, 2026-11"
+_TABLES = "workhorse knowledge/compat/, 2026-11"
 
 
 def judge_software(machine: Machine, model: Model | None = None) -> tuple[Finding, ...]:
@@ -25,6 +26,7 @@ def judge_software(machine: Machine, model: Model | None = None) -> tuple[Findin
     kinds = card_kinds(machine)
     found = [
         *(rule_finding(rule, facts, []) for rule in _subject("system") if rule.applies(facts)),
+        *_unknown_driver(machine),
         *_drivers(facts, kinds),
         *_one_driver_for_all(kinds),
         *_toolkits(machine.software.toolkits, facts, kinds),
@@ -124,17 +126,21 @@ def _two_drivers(
 def _toolkits(
     toolkits: Sequence[CudaToolkit], facts: Facts, kinds: Sequence[CardKind]
 ) -> list[Finding]:
-    found = [_unknown_toolkit(toolkit) for toolkit in toolkits if toolkit.version is None]
+    found = []
     for kind in kinds:
+        if kind.generation is None:
+            continue
         of_card: list[Finding] = []
         for toolkit in toolkits:
-            if toolkit.version is None:
-                continue
-            here = {**kind.facts(facts), "toolkit": toolkit.version}
-            for rule in _subject("toolkit"):
-                if rule.applies(here):
-                    about = [kind.label] if "capability" in rule.when else []
-                    of_card.append(rule_finding(rule, here, [*about, same(toolkit.path)]))
+            here = kind.facts(facts)
+            if toolkit.version:
+                here["toolkit"] = toolkit.version
+            met = [rule for rule in _subject("toolkit") if rule.applies(here)]
+            for rule in met:
+                about = [kind.label] if "capability" in rule.when else []
+                of_card.append(rule_finding(rule, here, [*about, same(toolkit.path)]))
+            if not any("capability" in rule.when for rule in met):
+                of_card.append(_unknown_toolkit(toolkit, kind.label))
         found += _milder_beside_a_good_one(of_card)
     return found
 
@@ -149,19 +155,49 @@ def _milder_beside_a_good_one(of_card: list[Finding]) -> list[Finding]:
     ]
 
 
-def _unknown_toolkit(toolkit: CudaToolkit) -> Finding:
+def _unknown_toolkit(toolkit: CudaToolkit, label: Text) -> Finding:
+    told = toolkit.version or "?"
     return Finding(
         code="toolkit.unknown",
         level="note",
         seen=Text(
-            f"The version of the CUDA toolkit in {toolkit.path} is not known.",
-            f"无法得知 {toolkit.path} 中 CUDA 工具包的版本。",
+            f"{label.en}, CUDA toolkit {told} ({toolkit.path}): not known whether it builds for the"
+            " card.",
+            f"{label.zh}，CUDA 工具包 {told}（{toolkit.path}）：不知道它能否为该卡编译。",
         ),
         why=Text(
-            "So it is not known which cards it can build for.",
-            "因此不知道它能为哪些显卡编译。",
+            "Its version could not be read, or no rule covers it on this card.",
+            "无法读取其版本，或没有规则涵盖该版本与该卡的组合。",
         ),
-        remedy=Text("See what its nvcc says.", "请查看其 nvcc 的输出。"),
-        source=_TOOLKIT_UNKNOWN,
-        command=f"{toolkit.path}/bin/nvcc --version",
+        remedy=Text(
+            "See what its nvcc says; compile a small kernel for the card before a large build.",
+            "请查看其 nvcc 的输出；大规模编译前先为该卡编译一个小内核。",
+        ),
+        source=_TABLES,
+        command="nvcc --version",
+        evidence=(toolkit.path, told),
     )
+
+
+def _unknown_driver(machine: Machine) -> list[Finding]:
+    """A driver that runs but does not say which it is."""
+    driver = machine.driver
+    if driver is None or (driver.version and version(driver.version)):
+        return []
+    return [
+        Finding(
+            code="driver.unknown",
+            level="note",
+            seen=Text(
+                f"The version of the NVIDIA driver is not known ({driver.version or '?'}).",
+                f"不知道 NVIDIA 驱动的版本（{driver.version or '?'}）。",
+            ),
+            why=Text(
+                "So it is not known whether it serves these cards and the engines.",
+                "因此不知道它是否支持这些显卡和引擎。",
+            ),
+            remedy=Text("See what nvidia-smi says.", "请查看 nvidia-smi 的输出。"),
+            source=_TABLES,
+            command="nvidia-smi --query-gpu=driver_version --format=csv",
+        )
+    ]
