@@ -40,12 +40,13 @@ def read_links(
     if len(gpus) < 2:
         return ()
     pairs = list(combinations(sorted(gpu.index for gpu in gpus[:_GPUS_MAX]), 2))
-    if answers is not None and answers.links:
-        return _from_answers(answers, pairs)
+    links = () if answers is None else _from_answers(answers, pairs)
+    if links:
+        return links
     ways = _matrix(files.said("nvidia-smi", "topo", "-m"))
     peers = _matrix(files.said("nvidia-smi", "topo", "-p2p", "r")) if ways else {}
-    links = (_from_words(pair, ways.get(pair), peers.get(pair)) for pair in pairs)
-    return tuple(link for link in links if link is not None)
+    told = (_from_words(pair, ways.get(pair), peers.get(pair)) for pair in pairs)
+    return tuple(link for link in told if link is not None)
 
 
 def _from_answers(answers: NvmlAnswers, pairs: list[Pair]) -> tuple[GpuLink, ...]:

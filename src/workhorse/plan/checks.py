@@ -171,6 +171,36 @@ def does_not_fit(model: Model, device: str, needed_bytes: int, room_bytes: int) 
     )
 
 
+def check_gpu_access(machine: Machine) -> tuple[Finding, ...]:
+    """A warning when cards are there that the plan has to do without."""
+    troubles = machine.gpu_troubles
+    if not troubles:
+        return ()
+    cards = {trouble.pci_address: trouble for trouble in troubles if trouble.pci_address}
+    which = ", ".join(f"{place} ({cards[place].pci_id or '?'})" for place in list(cards)[:8])
+    said = "; ".join(dict.fromkeys(trouble.said for trouble in troubles if trouble.said))
+    named = (f": {which}", f"：{which}") if which else ("", "")
+    words = (f" ({said})", f"（{said}）") if said else ("", "")
+    return (
+        Finding(
+            code="gpu.not_usable",
+            level="warning",
+            seen=Text(
+                f"An NVIDIA card cannot be used{named[0]}{words[0]}.",
+                f"有 NVIDIA 显卡无法使用{named[1]}{words[1]}。",
+            ),
+            why=Text("The plan does without it.", "本方案不使用它。"),
+            remedy=Text(
+                "Run `workhorse doctor`: it tells the cause and what to do.",
+                "请运行 `workhorse doctor`，查看原因和解决办法。",
+            ),
+            source="the driver's answer and the PCI bus, by probe",
+            command="workhorse doctor",
+            evidence=tuple(trouble.code for trouble in troubles[:8]),
+        ),
+    )
+
+
 def doubts_as_findings(doubts: Sequence[Text]) -> tuple[Finding, ...]:
     """What the probe could not read, as notes."""
     return tuple(

@@ -8,6 +8,7 @@ from typing import Literal
 
 from workhorse.plan.checks import (
     check_cpu,
+    check_gpu_access,
     check_gpu_code,
     check_gpu_room,
     check_model,
@@ -142,6 +143,7 @@ def findings(
     return (
         *check_cpu(machine, build),
         *check_gpu_code(machine, build),
+        *check_gpu_access(machine),
         *check_gpu_room(machine, model, build, on_gpu=room.gpu is not None),
         *check_model(model, wish.context_tokens),
         *doubts_as_findings(machine.doubts),
