@@ -68,6 +68,12 @@ def test_machine_code_that_was_read_overrules_what_is_known_of_the_wheel() -> No
     assert worse_than_notes(box(V100, engines=(legacy,))) == set()
 
 
+def test_code_for_a_card_that_the_engine_refuses_is_no_good_news() -> None:
+    refusing = engine("sglang", "0.5.23", ("sm_70", "sm_80"), ())
+    found = codes(box(V100, engines=(refusing,)))
+    assert "sglang.volta" in found and not {"engine.code", "engine.unknown"} & found
+
+
 def test_a_cpu_build_is_told_as_one() -> None:
     for cpu_build in (engine("llama.cpp", "b9000", (), ()), engine("pytorch", "2.13.0+cpu")):
         found = codes(box(V100, engines=(cpu_build,)))

@@ -97,7 +97,9 @@ def _on_card(
         and rule.applies(here)
     ]
     found = [rule_finding(rule, here, subjects) for rule in met]
-    if code is not None:
+    # Code for the card is no good news where the engine refuses the card itself.
+    refused = code is not None and code.kind != "none" and any(r.effect == "fails" for r in met)
+    if code is not None and not refused:
         found.append(_code_finding(code, engine, capability, subjects))
     elif not met:
         found.append(_unknown(engine, subjects))
