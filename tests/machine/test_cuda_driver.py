@@ -1,8 +1,11 @@
 """Copies on a card, with a stand-in for libcuda that keeps its own clock."""
 
+import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -242,6 +245,35 @@ def test_the_child_answers_on_this_machine() -> None:
     (answer,) = ask_child([CopyRequest("ffff:ff:1f.7", 0.01)], 60.0)
     assert answer.pci_address == "ffff:ff:1f.7" and answer.failure
     assert answer.copies == ()
+
+
+@pytest.fixture(scope="module")
+def stub_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a libcuda.so.1 that checks the arguments of every call."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler here")
+    folder = tmp_path_factory.mktemp("stub")
+    source = Path(__file__).parent / "stub_cuda.c"
+    library = folder / "libcuda.so.1"
+    flags = ["-shared", "-fPIC", "-Wall", "-Werror"]
+    subprocess.run([compiler, *flags, "-o", library, source], check=True)
+    return folder
+
+
+def test_the_child_calls_the_library_with_what_its_header_asks_for(
+    stub_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(stub_folder))
+    requests = [request(), CopyRequest("0000:ff:00.0", 0.003)]
+    found, missing = ask_child(requests, 60.0)
+    assert found.failure is None
+    assert {copy.kind: copy.bytes_per_s for copy in found.copies} == {
+        "device": pytest.approx(400 * GB, rel=1e-3),
+        "to device": pytest.approx(12 * GB, rel=1e-3),
+        "from device": pytest.approx(10 * GB, rel=1e-3),
+    }
+    assert missing.failure == "cuDeviceGetByPCIBusId: CUDA_ERROR_INVALID_DEVICE"
 
 
 def test_a_child_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,7 @@ def ask_child(requests: Sequence[CopyRequest], limit_s: float) -> tuple[CopyAnsw
     """The answers of a child process: those that it gave within `limit_s`."""
     try:
         child = subprocess.Popen(
-            [sys.executable, "-m", "workhorse.machine.cuda_driver"],
+            [sys.executable, "-P", "-m", "workhorse.machine.cuda_driver"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
