@@ -244,6 +244,7 @@ def h200(fixtures: Path) -> Capture:
         "h200_host/nvml_dump.txt; temperatures and error counts: nvidia-smi_q.txt",
         {"nvml.json": h200_answers(root)},
     )
+    capture.add("`workhorse probe --save` there, 2026-11-30", {"measured.json": H200_MEASURED})
     for name, command in (
         ("nvidia-smi_q.txt", "nvidia-smi_-q"), ("nvidia-smi.txt", "nvidia-smi"),
         ("nvidia-smi_topo_m.txt", "nvidia-smi_topo_-m"), ("nvcc.txt", "nvcc_--version"),
@@ -279,6 +280,35 @@ def _mib_free(text: str) -> int:
     return int(found[1])
 
 
+# What the probe measured on a host of this kind.
+H200_MEASURED = {
+    "bandwidths": [
+        {
+            "bytes_per_s": bytes_per_s,
+            "pages": pages,
+            "threads": 16,
+            "node": None,
+            "method": "memchr over 2400 MiB, best 5 ms",
+            "duration_s": 0.51,
+        }
+        for pages, bytes_per_s in (("small", 127.15e9), ("huge", 130.36e9))
+    ],
+    "gpus": [
+        {
+            "index": 0,
+            "copies": [
+                {"kind": kind, "bytes_per_s": rate, "method": method, "duration_s": 0.34}
+                for kind, rate, method in (
+                    ("device", 2023.8e9, "cuMemcpy of 112 MiB, card memory, best batch of 288"),
+                    ("to device", 55.23e9, "cuMemcpy of 32 MiB, pinned memory, best batch of 33"),
+                    ("from device", 55.24e9, "cuMemcpy of 32 MiB, pinned memory, best batch of 33"),
+                )
+            ],
+            "pcie_generation_loaded": 5,
+            "pcie_width_loaded": 16,
+        }
+    ],
+}
 MACHINES = (machine_a, machine_b, avx_only, h200, p40_box, t4, eight_v100, mismatch, two_links)
 
 if __name__ == "__main__":

@@ -66,6 +66,7 @@ def hostile_machine() -> tuple[Machine, RecordedFiles]:
         "proc/self/cgroup": f"0::/user.slice/user@1000.service/{'ab' * 32}\n",
         f"sys/fs/cgroup/user.slice/user@1000.service/{'ab' * 32}/memory.max": "8589934592\n",
         f"sys/fs/cgroup/user.slice/user@1000.service/{'ab' * 32}/memory.current": "1048576\n",
+        "proc/cmdline": "root=/dev/ann/root ip=10.1.2.3 host=annsbox intel_iommu=on iommu=pt\n",
         "commands/dmesg.txt": "[    0.000000] Linux version 5.15.0 (ann@build.example.org)\n"
         "[    9.000000] usb 1-1: SerialNumber: 60A44C425324\n"
         "[   99.000000] NVRM: Xid (PCI:0000:82:00): 79, pid=7, name=ann, GPU has fallen off\n",
@@ -89,6 +90,7 @@ def test_personal_data_is_removed_and_the_machine_is_the_same(tmp_path: Path) ->
     for word in ("1b9f7a3c", "0323418090123", "60A44C", "ann", "example.org", "abab"):
         assert word not in written, word
     assert "0000:82:00" in written
+    assert texts["proc/cmdline"] == "intel_iommu=on iommu=pt\n"
     save_capture(recorded, machine, tmp_path / "a")
     again = probe(tmp_path / "a")
     assert machine.limits.memory_bytes == 8589934592

@@ -37,6 +37,12 @@ _LOG = said_path("dmesg")
 _LOG_LINE = re.compile(
     r"NVRM|nvidia|Xid|AER|PCIe|DPC:|EDR:|EDAC|mce:|Hardware Error|Memory failure|ut of memory"
 )
+# Of the kernel's command line the switches of hardware: the rest names disks, hosts and users.
+_BOOT_LINE = "proc/cmdline"
+_BOOT_WORD = re.compile(
+    r"(?:[\w.-]*(?:iommu|numa|hugepage|pci|nvidia|nouveau|pstate|cpu|nohz)[\w.-]*|mitigations|nosmt)"
+    r"(?:=[\w.,:@-]*)?"
+)
 _ONE_OF_A_KIND = frozenset({"uuid", "serial", "board_serial", "pdi"})  # in NVML's answers
 
 
@@ -150,6 +156,8 @@ def capture_texts(
         clean = scrub(f"/{path}", secrets)[1:]
         if path == _LOG and text is not None:
             text = _telling_lines(text)
+        elif path == _BOOT_LINE and text is not None:
+            text = " ".join(filter(_BOOT_WORD.fullmatch, text.split())) + "\n"
         texts.setdefault(clean, None if text is None else scrub_file(path, text, secrets))
     texts[CAPTURE_NOTE] = to_json(note) + "\n"
     texts[SOFTWARE_CAPTURE] = scrub(to_note(machine.software), secrets) + "\n"
