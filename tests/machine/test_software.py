@@ -115,6 +115,7 @@ def test_the_gpu_code_of_packages(tmp_path: Path) -> None:
     for name in ("vllm", "lmdeploy", "sglang", "torch"):
         put_package(site, name, "1.0")
     put(site / "vllm/_C.abi3.so", OLD_LIBRARY)
+    put(site / "vllm/_C_stable_libtorch.abi3.so", elf({b".nv_fatbin": container((2, 60, 0))}))
     put(site / "vllm/_Cother.so", elf({b".nv_fatbin": container((2, 90, 0))}))
     put(site / "lmdeploy/lib/_turbomind.cpython-311-x86_64-linux-gnu.so", OLD_LIBRARY[:900])
     put(site / "torch/lib/libtorch.so", PLAIN)
@@ -166,6 +167,13 @@ def test_llama_server_alone(
     put(tmp_path / "bin/llama-server", program).chmod(0o755)
     (engine,) = of(here(tmp_path), "llama.cpp", tmp_path)
     assert (engine.version, engine.sass, engine.ptx) == (None, *code)
+
+
+def test_a_program_that_others_can_write_is_not_started(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    put(tmp_path / "bin/ollama", f"#!/bin/sh\ntouch {ran}; echo version is 9\n").chmod(0o777)
+    (engine,) = of(here(tmp_path), "ollama", tmp_path)
+    assert (engine.version, ran.exists()) == (None, False)
 
 
 def test_ollama_has_a_folder_for_each_cuda(tmp_path: Path) -> None:

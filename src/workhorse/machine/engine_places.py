@@ -44,7 +44,7 @@ _HOME_PREFIX_PARENTS = (
 # Python package: the engine, and which files hold its kernels. Those of sglang are a package of
 # their own, in one folder for each generation in newer versions.
 _PACKAGES: dict[str, tuple[EngineName, tuple[tuple[str, str], ...]]] = {
-    "vllm": ("vllm", (("vllm", r"_C\b.*\.so"),)),
+    "vllm": ("vllm", (("vllm", r"_C(_stable_libtorch)?\..*so"),)),
     "lmdeploy": ("lmdeploy", (("lmdeploy/lib", r".*turbomind.*\.so"),)),
     "sglang": (
         "sglang",

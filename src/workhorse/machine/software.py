@@ -160,6 +160,10 @@ def _gpu_code(place: EnginePlace) -> GpuCode | None:
 def _said_version(place: EnginePlace) -> str | None:
     """What `--version` prints, on either stream; the GPUs stay asleep."""
     try:
+        told = Path(f"/{place.path}").stat()
+        # Nobody else's program is started: we may be root, and it may be anybody's folder.
+        if told.st_uid not in (0, os.geteuid()) or told.st_mode & 0o022:
+            return None
         said = subprocess.run(
             [f"/{place.path}", "--version"],
             stdin=subprocess.DEVNULL,
