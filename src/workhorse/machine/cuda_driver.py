@@ -38,7 +38,7 @@ _FREE_BYTES_MIN = 1024 * MIB  # the context takes some 500 MiB on large cards
 _BUSY_PERCENT_MAX = 10
 _BATCH_S = 0.02  # long enough to read the link meanwhile, short enough to find a quiet moment
 _COPIES_MAX = 500  # a queue of the driver holds some 1000 calls before it blocks
-_CARD_S_MIN = 0.15
+_CARD_S_MIN = 0.6  # a third of it writes to the card: an idle link needs some 0.1 s to wake
 # To load the driver and wake eight cards without persistence mode: some 15 s.
 _START_WITHIN_S = 40.0
 _ANSWER_BYTES_MAX = MIB
@@ -78,7 +78,7 @@ def measure_copies(
 ) -> tuple[tuple[Gpu, ...], tuple[Text, ...]]:
     """The GPUs with their copy bandwidths and their PCIe link under load, and what failed.
 
-    Copies for `duration_s` in all, at least 0.15 s a card. Cards that others use are left alone.
+    Copies for `duration_s` in all, at least 0.6 s a card. Cards that others use are left alone.
     """
     doubts: list[Text] = []
     requests: list[CopyRequest] = []
