@@ -53,7 +53,7 @@ def fold(findings: Iterable[Finding]) -> tuple[Finding, ...]:
                 for f in left
                 if f is not root
                 and re.fullmatch(rule.follows, f.code)
-                and (not rule.card or cards_of(f) <= cards_of(root) != frozenset())
+                and (not rule.card or frozenset() != cards_of(f) <= cards_of(root))
             ]
             if follow:
                 kept = [f for f in left if f not in follow]
