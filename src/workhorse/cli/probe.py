@@ -10,16 +10,18 @@ from workhorse.cli.probe_tables import (
     limit_rows,
     memory_rows,
     print_bandwidths,
-    print_disks,
-    print_events,
     print_facts,
     print_nodes,
+)
+from workhorse.cli.progress import LateBar
+from workhorse.cli.show import console
+from workhorse.cli.system_tables import (
+    print_disks,
+    print_events,
     print_software,
     settings_rows,
     system_rows,
 )
-from workhorse.cli.progress import LateBar
-from workhorse.cli.show import console
 from workhorse.codec import to_json
 from workhorse.config import places
 from workhorse.errors import EXIT_GOOD
