@@ -124,7 +124,7 @@ def test_processes_are_programs_without_path_and_arguments() -> None:
     def listed(*processes: tuple[int, int | None]) -> Any:
         return lambda _: [SimpleNamespace(pid=p, usedGpuMemory=m) for p, m in processes]
 
-    names = {7: "/home/someone/bin/python3 /home/someone/x.py", 9: b"/usr/lib/xorg/Xorg"}
+    names = {7: "/srv/someone/bin/python3 /srv/someone/x.py", 9: b"/usr/lib/xorg/Xorg"}
     fake = FakeNvml(
         nvmlDeviceGetComputeRunningProcesses_v3=fails(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
         nvmlDeviceGetComputeRunningProcesses_v2=listed((7, 300 * MIB), (8, None)),

@@ -102,7 +102,7 @@ def test_several_cards_several_processes_errors_and_throttling() -> None:
         )
         .replace("Compute Mode                    : Default", "Compute Mode : Exclusive_Process")
         + "        Process ID                  : 99\n            Type : C\n"
-        "            Name : python3 /home/someone/secret.py\n"
+        "            Name : python3 /srv/someone/secret.py\n"
         "            Used GPU Memory : N/A\n"
     )
     (first, second), _ = gpus_of(parse_query(one + other))
