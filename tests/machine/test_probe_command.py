@@ -87,3 +87,54 @@ def test_brackets_in_names_are_no_markup(
 )  # fmt: skip
 def test_cpu_numbers(cpus: tuple[int, ...], shown: str) -> None:
     assert show_cpus(cpus) == shown
+
+
+def shown(capsys: pytest.CaptureFixture[str], name: str, language: str = "en") -> str:
+    """What the command prints for a captured machine, blanks squeezed."""
+    assert main(["probe", "--root", str(CAPTURES / name), "--lang", language]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_eight_equal_cards_are_told_once_and_their_links_as_a_square(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = shown(capsys, "eight_v100.json")
+    assert out.count("Tesla V100-SXM2-32GB") == 1 and "all 8 GPUs" in out
+    assert "What differs between the GPUs" in out and "0000:b3:00.0" in out
+    assert "0 · NV1 NV2 NV1 SYS SYS SYS NV2" in out
+
+
+def test_modules_channels_and_a_hot_card_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(capsys, "p40_box.json")
+    assert "4 × 32.0 GiB DDR4 2133/2400 MT/s; 4 of 16 slots filled" in out
+    assert "2, 2 of 4" in out and "68.3 GB/s" in out
+    assert "91 °C" in out and "SW thermal slowdown" in out and "llama-server" in out
+    chinese = shown(capsys, "p40_box.json", "zh")
+    assert "16 个插槽用了 4 个" in chinese and "温度" in chinese
+
+
+def test_a_lost_link_and_a_resting_one_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(capsys, "two_links.json")
+    assert "PCIe now 3.0 x8 1.0 x16" in out and "PCIe under load 3.0 x8 3.0 x16" in out
+    assert "packets sent again 4211 0" in out
+
+
+def test_a_driver_that_refuses_is_shown_with_what_to_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = shown(capsys, "mismatch.json")
+    assert "none found" in out and "580.159.03" in out and "mismatch" in out
+    assert "Errors in the kernel's log" in out and "API mismatch" in out
+
+
+def test_what_was_measured_of_a_captured_machine_is_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = shown(capsys, "h200.json")
+    assert "130 GB/s" in out and "within 2024 GB/s" in out and "memchr over 2400 MiB" in out
+
+
+def test_what_is_not_known_takes_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(capsys, "texts/two_nodes")
+    assert "Settings of the kernel, not known: governor" in out
+    assert "? Which CPUs share a physical core is inferred" in out
