@@ -151,22 +151,24 @@ def test_a_card_that_the_driver_leaves_out() -> None:
 
 
 def surroundings(**files: str) -> Surroundings:
-    return read_surroundings(PackedFiles({path.replace("__", "/"): t for path, t in files.items()}))
+    packed_files = {path.replace("__", "/"): text for path, text in files.items()}
+    return read_surroundings(PackedFiles(dict(packed_files)), container=False)
+
+
+def module_of(path: str, text: str) -> KernelModule | None:
+    return read_surroundings(PackedFiles({path: text}), container=False).module
 
 
 def test_the_open_and_the_proprietary_module() -> None:
     version = "proc/driver/nvidia/version"
     closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC\n"
     opened = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n"
-    assert read_surroundings(PackedFiles({version: closed})).module == KernelModule(
-        "535.183.01", False
+    assert module_of(version, closed) == KernelModule("535.183.01", False)
+    assert module_of(version, opened) == KernelModule("580.159.04", True)
+    assert module_of("sys/module/nvidia/version", "470.256.02\n") == KernelModule(
+        "470.256.02", None
     )
-    assert read_surroundings(PackedFiles({version: opened})).module == KernelModule(
-        "580.159.04", True
-    )
-    module = read_surroundings(PackedFiles({"sys/module/nvidia/version": "470.256.02\n"})).module
-    assert module == KernelModule("470.256.02", None)
-    assert read_surroundings(PackedFiles({})).module is None
+    assert module_of("proc/version", "Linux") is None
 
 
 def test_device_nodes_are_unknown_in_a_capture_without_them() -> None:
@@ -177,20 +179,13 @@ def test_device_nodes_are_unknown_in_a_capture_without_them() -> None:
     assert surroundings(**{"dev/nvidia-caps/x": ""}).device_nodes is False
 
 
-@pytest.mark.parametrize(
-    ("files", "inside"),
-    [
-        ({}, False),
-        ({".dockerenv": ""}, True),
-        ({"run/.containerenv": ""}, True),
-        ({"proc/1/cgroup": "0::/\n"}, False),
-        ({"proc/1/cgroup": "12:devices:/docker/0123\n"}, True),
-        ({"proc/self/cgroup": "0::/kubepods.slice/pod\n"}, True),
-        ({"proc/self/cgroup": "0::/user.slice/user-1000.slice\n"}, False),
-    ],
-)
-def test_containers(files: dict[str, object], inside: bool) -> None:
-    assert read_surroundings(PackedFiles(files)).container is inside
+def test_a_container_without_the_toolkit_is_told_from_a_missing_library() -> None:
+    files = packed("machine_a")
+    del files["nvml.json"]
+    files["sys/bus/pci/devices/0000:82:00.0/uevent"] = "DRIVER=nvidia\n"
+    assert codes(read_machine(PackedFiles(files)).gpu_troubles) == ["no_library"]
+    files["run/.containerenv"] = ""
+    assert codes(read_machine(PackedFiles(files)).gpu_troubles) == ["container"]
 
 
 def test_a_machine_keeps_its_driver_when_nvml_fails() -> None:

@@ -27,11 +27,14 @@ class GpuFacts:
     from_text: bool  # nvidia-smi's text stood in for NVML
 
 
-def read_gpus(files: HostFiles, answers: NvmlAnswers | None) -> GpuFacts:
-    """What is known of the GPUs; `answers` is what NVML said, None without its library."""
+def read_gpus(files: HostFiles, answers: NvmlAnswers | None, *, container: bool) -> GpuFacts:
+    """What is known of the GPUs.
+
+    `answers` is what NVML said, None without its library; `container`: we run inside of one.
+    """
     answers, from_text = _best_answers(files, answers)
     cards = read_cards(files)
-    around, events = read_surroundings(files), read_events(files)
+    around, events = read_surroundings(files, container=container), read_events(files)
     gpus, driver = make_gpus(answers, cards, around.module)
     gpus = tuple(_with_capability(gpu) for gpu in gpus)
     return GpuFacts(

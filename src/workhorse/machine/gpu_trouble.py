@@ -37,7 +37,6 @@ _CODES: dict[int | None, Code] = {
     _TIMEOUT: "silent",
     None: "silent",
 }
-_CONTAINER_GROUPS = re.compile(r"docker|kubepods|containerd|libpod|crio|/lxc|garden", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +56,12 @@ class Surroundings:
     container: bool
 
 
-def read_surroundings(files: HostFiles) -> Surroundings:
-    """The kernel module, the device nodes, and whether this is the inside of a container."""
+def read_surroundings(files: HostFiles, *, container: bool) -> Surroundings:
+    """The kernel module and the device nodes, beside whether this is the inside of a container."""
     names = files.names("dev")
     nodes = any(re.fullmatch(r"nvidia(ctl|\d{1,3})", name) for name in names)
-    group = files.text("proc/1/cgroup") or files.text("proc/self/cgroup") or ""
-    marked = any(
-        files.text(path) is not None
-        for path in (".dockerenv", "run/.containerenv", "run/systemd/container")
-    )
-    return Surroundings(
-        module=_read_module(files),
-        # A capture without its device folder says nothing of them.
-        device_nodes=nodes if names else None,
-        container=marked or _CONTAINER_GROUPS.search(group[:4096]) is not None,
-    )
+    # A capture without its device folder says nothing of them.
+    return Surroundings(_read_module(files), nodes if names else None, container)
 
 
 def find_troubles(

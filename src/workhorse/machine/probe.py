@@ -105,13 +105,14 @@ def read_machine(files: HostFiles, *, deep: bool = False) -> Machine:
     answers, answer_doubts = (ask_driver(), ()) if files.live else read_answers(files)
     if isinstance(files, RecordedFiles):
         files.keep(running, answers)
-    found = read_gpus(files, answers)
+    system = read_system(files, running, cpu.flags)
+    found = read_gpus(files, answers, container=bool(system.container))
     machine = Machine(
         cpu=cpu,
         nodes=nodes,
         memory=memory,
         limits=read_limits(files, cpus, running.affinity, memory.total_bytes),
-        system=replace(read_system(files, running, cpu.flags), acs_redirect=found.acs_redirect),
+        system=replace(system, acs_redirect=found.acs_redirect),
         driver=found.driver,
         gpus=found.gpus,
         disks=(),
