@@ -86,7 +86,9 @@ RULES: list[tuple[str, Machine, Machine]] = [
                              for d in dimms())),
      with_memory(dimms=dimms(a_channel=2))),
     ("memory.slower-than-rated",
-     with_memory(bandwidths=(read(60e9),)), with_memory(bandwidths=(read(110e9),))),
+     with_memory(bandwidths=(read(30e9, 0), read(30e9, 1))),
+     # Interleaved over the sockets all reads are slow: that is the link between them.
+     with_memory(bandwidths=(read(60e9, 0), read(58e9, 1), read(50e9, None, 0)))),
     ("memory.cross-node",
      with_memory(bandwidths=(read(60e9, 0), read(25e9, 0, 1))),
      with_memory(bandwidths=(read(60e9, 0), read(55e9, 1)))),
@@ -176,7 +178,7 @@ def test_half_the_channels_cost_half_of_what_the_cpu_decodes() -> None:
 
 
 def test_memory_rules_keep_silent_in_a_virtual_machine() -> None:
-    machine = with_memory(dimms=dimms(filled=1), channels_in_use=(1, 1), bandwidths=(read(9e9),))
+    machine = with_memory(dimms=dimms(filled=1), channels_in_use=(1, 1), bandwidths=(read(9e9, 0),))
     machine = replace(machine, system=replace(BARE_METAL, hypervisor="kvm"))
     told = found(machine)
     assert not {"memory.channels-empty", "memory.slower-than-rated"} & told.keys()
@@ -212,13 +214,24 @@ def test_a_path_in_a_command_is_quoted() -> None:
 
 
 def test_a_part_of_the_cpus_cannot_judge_the_memory() -> None:
-    slow = with_memory(bandwidths=(read(30e9),))
+    slow = with_memory(bandwidths=(read(15e9, 0), read(15e9, 1)))
     assert "memory.slower-than-rated" in found(slow)
     assert "memory.slower-than-rated" not in found(
         replace(slow, limits=replace(slow.limits, cpus=(0, 1)))
     )
     busy = found(replace(slow, busy_cpus=40.0))
     assert "system.busy" in busy and "memory.slower-than-rated" not in busy
+
+
+def test_a_node_that_was_not_measured_leaves_the_machine_unjudged() -> None:
+    assert "memory.slower-than-rated" not in found(with_memory(bandwidths=(read(15e9, 0),)))
+    assert "unchecked.memory" not in found(server())
+
+
+def test_a_machine_of_one_node_is_measured_as_a_whole() -> None:
+    base = with_memory(bandwidths=(read(20e9),), rated_bandwidth_bytes_per_s=76.8e9)
+    one = replace(base, nodes=base.nodes[:1])
+    assert "26 %" in found(one)["memory.slower-than-rated"].seen.en
 
 
 def test_an_engine_that_asks_the_cpu_runs_without_avx2() -> None:

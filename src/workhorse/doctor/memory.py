@@ -1,12 +1,13 @@
-"""Main memory: modules, channels, rates, errors, and what was measured of its speed."""
+"""Main memory: modules, channels, rates, nodes and errors."""
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from workhorse.doctor.memory_speed import measured_low, own_memory_bytes_per_s, remote
 from workhorse.doctor.opinion import Opinion, finding, is_virtual, on_cpu_alone
 from workhorse.knowledge.health import threshold
-from workhorse.records import Bandwidth, Dimm, Finding, Machine
+from workhorse.records import Dimm, Finding, Machine
 from workhorse.text import Text
 from workhorse.units import show_bandwidth, show_bytes, show_share
 
@@ -237,71 +238,6 @@ def errors(machine: Machine) -> Iterator[Finding]:
     )
 
 
-def whole_machine(machine: Machine) -> Bandwidth | None:
-    """The best that all CPUs together read, each from its own node; None when not measured."""
-    everywhere = [b for b in machine.memory.bandwidths if b.node is None]
-    return max(everywhere, key=lambda b: b.bytes_per_s, default=None)
-
-
-def measured_low(machine: Machine) -> Iterator[Finding]:
-    """A measured bandwidth far below what the modules are rated for."""
-    rated, best = machine.memory.rated_bandwidth_bytes_per_s, whole_machine(machine)
-    every = {cpu for core in machine.cpu.cores for cpu in core.cpus}
-    # A part of the CPUs cannot fill the channels of all, and a virtual machine's rating is made up.
-    if not rated or best is None or is_virtual(machine) or machine.limits.quota_cpus:
-        return
-    if not every or set(machine.limits.cpus) != every:
-        return
-    share = best.bytes_per_s / rated
-    if share >= threshold("memory_measured_share"):
-        return
-    busy = (machine.busy_cpus or 0) > len(every) / 4
-    reachable = threshold("memory_reachable_share")
-    yield finding(
-        "memory.slower-than-rated",
-        Text(
-            f"Memory read at {show_bandwidth(best.bytes_per_s)}, {show_share(share)} of the "
-            f"rated {show_bandwidth(rated)}; {show_share(reachable)} is usual.",
-            f"内存实测 {show_bandwidth(best.bytes_per_s)}，为额定 {show_bandwidth(rated)} 的 "
-            f"{show_share(share)}；通常可达 {show_share(reachable)}。",
-        ),
-        evidence=(f"{best.threads} threads, {best.pages} pages, {best.method}",),
-        share_lost=None if busy else on_cpu_alone(machine, 1 - share / reachable),
-        level="note" if busy else None,
-        sure="possible" if busy else None,
-    )
-
-
-def remote(machine: Machine) -> Iterator[Finding]:
-    """How much slower memory of another node was read than a node's own."""
-    local: dict[int, float] = {}
-    across: dict[int, float] = {}
-    for found in machine.memory.bandwidths:
-        if found.node is None:
-            continue
-        own = found.memory_nodes is None or found.memory_nodes == (found.node,)
-        if not own and (found.memory_nodes is None or found.node in found.memory_nodes):
-            continue  # interleaved over both: neither near nor far
-        kind = local if own else across
-        kind[found.node] = max(found.bytes_per_s, kind.get(found.node, 0.0))
-    both = [(across[node] / local[node], node) for node in across if local.get(node)]
-    if not both:
-        return
-    share, node = min(both)
-    if share >= 1:
-        return
-    yield finding(
-        "memory.cross-node",
-        Text(
-            f"Another node's memory reads at {show_bandwidth(across[node])}, {show_share(share)} "
-            f"of the own {show_bandwidth(local[node])}.",
-            f"跨节点读内存 {show_bandwidth(across[node])}，为本地 {show_bandwidth(local[node])} 的 "
-            f"{show_share(share)}。",
-        ),
-        evidence=(f"node {node}: local {local[node]:.4g} B/s, across {across[node]:.4g} B/s",),
-    )
-
-
 def dimm_lines(machine: Machine) -> tuple[str, ...]:
     """The modules, equal ones together, and how many slots are empty."""
     every = machine.memory.dimms or ()
@@ -326,7 +262,7 @@ def good_memory(machine: Machine) -> Text | None:
     if memory.channels_in_use and machine.cpu.memory_channels and not is_virtual(machine):
         parts.append("every channel filled")
         parts_zh.append("通道全部插满")
-    if (best := whole_machine(machine)) is not None:
-        parts.append(f"read at {show_bandwidth(best.bytes_per_s)}")
-        parts_zh.append(f"实测读取 {show_bandwidth(best.bytes_per_s)}")
+    if (read := own_memory_bytes_per_s(machine)) is not None:
+        parts.append(f"read at {show_bandwidth(read)}")
+        parts_zh.append(f"实测读取 {show_bandwidth(read)}")
     return Text(f"Memory: {', '.join(parts)}.", f"内存：{'，'.join(parts_zh)}。")
