@@ -8,6 +8,7 @@ import re
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
+# In bytes: two Chinese characters are six.
 SHORTEST = 4
 
 
@@ -28,9 +29,13 @@ def _best(parts: Any) -> tuple[str, ...]:
         run = ""
         choices.append(_required(str(operation), value))
     choices.append((run,))
-    usable = [c for c in choices if c and all(len(literal) >= SHORTEST for literal in c)]
-    best = max(usable, key=lambda c: min(map(len, c)), default=())
+    usable = [c for c in choices if c and all(_size(literal) >= SHORTEST for literal in c)]
+    best = max(usable, key=lambda c: min(map(_size, c)), default=())
     return tuple(dict.fromkeys(literal.lower() for literal in best))
+
+
+def _size(literal: str) -> int:
+    return len(literal.encode())
 
 
 def _required(operation: str, value: Any) -> tuple[str, ...]:

@@ -9,8 +9,9 @@ from workhorse.knowledge.diagnoses import Trouble
 
 OFFLOADED = r"offloaded (\d+)/(\d+) layers to GPU"
 # llama-server's own figures of each request; the eval line is that of decode.
-PREFILL = r"prompt eval time =\s*([\d.]+) ms /\s*(\d+) tokens"
-DECODE = r"(?<!prompt )\beval time =\s*([\d.]+) ms /\s*(\d+) tokens"
+_SLOT = r"(?:\bid +(\d+) \| .{0,80}?)?"
+PREFILL = _SLOT + r"prompt eval time =\s*([\d.]+) ms /\s*(\d+) tokens"
+DECODE = _SLOT + r"(?<!prompt )\beval time =\s*([\d.]+) ms /\s*(\d+) (?:tokens|runs)"
 FIT = r"context.{0,60}?(?:reduced|lowered|shrunk|adjusted).{0,40}?from (\d+) to (\d+)"
 SERIES = (OFFLOADED, PREFILL, DECODE, FIT)
 
@@ -72,13 +73,17 @@ def _collapsed(seen: Seens, series: str) -> tuple[float, tuple[Line, ...]] | Non
     here = seen.get(series)
     if here is None:
         return None
-    speeds = [
-        int(tokens[:9]) / float(ms) * 1000
-        for ms, tokens in here.groups
+    requests = [
+        (slot, int(tokens[:9]) / float(ms) * 1000)
+        for slot, ms, tokens in here.groups
         if ms.replace(".", "", 1).isdecimal() and float(ms) > 0 and int(tokens[:9]) >= 8
     ][1:]
-    if len(speeds) < _REQUESTS_MIN:
+    if len(requests) < _REQUESTS_MIN:
         return None
-    third = len(speeds) // 3
-    before, after = median(speeds[:third]), median(speeds[-third:])
+    third = len(requests) // 3
+    first, last = requests[:third], requests[-third:]
+    # More slots at once share the speed: then a lower one of each is as it should be.
+    if len({slot for slot, _ in last}) > len({slot for slot, _ in first}):
+        return None
+    before, after = (median(speed for _, speed in part) for part in (first, last))
     return (0.8, tuple(here.samples[:1])) if after < _COLLAPSE * before else None

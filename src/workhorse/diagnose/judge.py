@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from workhorse.diagnose.behaviour import SERIES, behaving
-from workhorse.diagnose.facts import TELLING, Facts, facts_of_log, together
+from workhorse.diagnose.facts import TELLING, Facts, facts_of_log, together, with_conclusions
 from workhorse.diagnose.rank import Suspect, rank
-from workhorse.diagnose.scan import Line, Scanner
+from workhorse.diagnose.scan import Line, Scanner, Search
 from workhorse.knowledge.diagnoses import Trouble, troubles
 from workhorse.records import Finding, Verdict
 from workhorse.text import Text
@@ -27,14 +27,14 @@ COMPLAINT = (
 
 
 @cache
-def _expressions() -> tuple[str, ...]:
+def _search() -> Search:
     wanted = [e for t in troubles() for e in (*t.lines, *t.near, *t.never)]
-    return tuple(dict.fromkeys((*wanted, *TELLING, *COMPLAINT)))
+    return Search((*wanted, *TELLING, *COMPLAINT), SERIES)
 
 
 def scan(chunks: Iterable[bytes]) -> Scanner:
     """The log searched for everything that is known."""
-    scanner = Scanner(_expressions(), SERIES)
+    scanner = Scanner(_search())
     scanner.read(chunks)
     return scanner
 
@@ -46,7 +46,7 @@ def diagnose(scanner: Scanner, machine_facts: Facts | None = None) -> Verdict:
     hand. What the log itself tells counts where the machine says nothing; a log that names
     another kind of card comes from elsewhere, and then the machine's facts do not count.
     """
-    facts = together(facts_of_log(scanner), machine_facts or {})
+    facts = with_conclusions(together(facts_of_log(scanner), machine_facts or {}))
     known = {trouble.code: trouble for trouble in troubles()}
     ranked = rank(tuple(known.values()), scanner.seen, facts, behaving(known, scanner.seen))
     findings = [_finding(found) for found in ranked[:_SHOWN_MAX]]

@@ -1,7 +1,7 @@
 """Which of the troubles seen is the cause, which are its consequences, and how sure that is."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workhorse.diagnose.facts import Facts, applies
 from workhorse.diagnose.scan import Line, Seen
@@ -35,10 +35,21 @@ def rank(
     `behaves` are those that were found in figures and not in single lines.
     """
     found = [s for t in known if (s := suspect(t, seen, facts)) is not None]
-    by_code = {s.trouble.code: s for s in (*found, *behaves)}
-    roots = _roots(by_code)
-    folded = [_with_consequences(by_code[code], by_code, {code}) for code in roots]
-    return tuple(sorted(folded, key=_order))
+    figures = [s for b in behaves if (s := _weighed(b, facts)) is not None]
+    by_code = {s.trouble.code: s for s in (*found, *figures)}
+    explained = _explained(by_code)
+    roots = sorted((s for code, s in by_code.items() if code not in explained), key=_order)
+    folded: list[Suspect] = []
+    told: set[str] = set()
+    for root in roots:
+        below = _consequences(root, by_code, {root.trouble.code, *told})
+        told.update(s.trouble.code for s in below)
+        folded.append(replace(root, consequences=below))
+    # A crash that no row names is the consequence of the likeliest cause.
+    rest = tuple(by_code[code] for code in explained if code not in told)
+    if folded and rest:
+        folded[0] = replace(folded[0], consequences=(*folded[0].consequences, *rest))
+    return tuple(folded)
 
 
 def suspect(trouble: Trouble, seen: dict[str, Seen], facts: Facts) -> Suspect | None:
@@ -47,32 +58,36 @@ def suspect(trouble: Trouble, seen: dict[str, Seen], facts: Facts) -> Suspect | 
     near = [line for e in trouble.near if e in seen for line in seen[e].samples[:1]]
     if not lines or any(e in seen for e in trouble.never) or (trouble.needs_near and not near):
         return None
+    shown = sorted((*lines, *near), key=lambda line: line.number)
+    unique = {line.number: line for line in shown}
     confidence = trouble.sure + NEAR * min(len(near), 2)
-    spoke = []
-    for rule in trouble.facts:
+    return _weighed(Suspect(trouble, confidence, tuple(unique.values())), facts)
+
+
+def _weighed(found: Suspect, facts: Facts) -> Suspect | None:
+    """The suspect after its facts have spoken; None when one rules it out."""
+    confidence, spoke = found.confidence, []
+    for rule in found.trouble.facts:
         if not applies(rule, facts):
             continue
-        spoke.append(f"{rule.fact} {', '.join(sorted(facts[rule.fact]))}")
+        words = f"{rule.fact} {', '.join(sorted(facts[rule.fact]))}"
         match rule.makes:
             case "impossible":
                 return None
             case "certain":
                 confidence = max(confidence, CERTAIN)
+                spoke.append(words)
             case "likelier":
                 confidence += FACT
+                spoke.append(words)
             case "unlikelier":
                 confidence -= 2 * FACT
-                spoke.pop()
-    shown = sorted((*lines, *near), key=lambda line: line.number)
-    unique = {line.number: line for line in shown}
-    return Suspect(
-        trouble, max(0.05, min(confidence, CERTAIN)), tuple(unique.values()), tuple(spoke)
-    )
+    return replace(found, confidence=max(0.05, min(confidence, CERTAIN)), facts=tuple(spoke))
 
 
-def _roots(by_code: dict[str, Suspect]) -> list[str]:
-    """The codes that nothing else seen explains; two that explain each other both stay."""
-    explained = {
+def _explained(by_code: dict[str, Suspect]) -> list[str]:
+    """The codes that something else explains; two that explain each other both stay."""
+    named = {
         consequence
         for code, found in by_code.items()
         for consequence in found.trouble.explains
@@ -80,15 +95,27 @@ def _roots(by_code: dict[str, Suspect]) -> list[str]:
         and consequence in by_code
         and code not in by_code[consequence].trouble.explains
     }
-    return [code for code in by_code if code not in explained]
+    causes = [s for s in by_code.values() if s.trouble.level == "cause"]
+    # A crash is no cause beside one; of crashes alone the surest stays.
+    best = max((s for s in causes if s.trouble.code not in named), key=_sureness, default=None)
+    return [
+        code
+        for code, s in by_code.items()
+        if code in named or (s.trouble.generic and s is not best)
+    ]
 
 
-def _with_consequences(root: Suspect, by_code: dict[str, Suspect], passed: set[str]) -> Suspect:
+def _sureness(found: Suspect) -> tuple[bool, float]:
+    return not found.trouble.generic, found.confidence
+
+
+def _consequences(
+    root: Suspect, by_code: dict[str, Suspect], passed: set[str]
+) -> tuple[Suspect, ...]:
     below = [c for c in root.trouble.explains if c in by_code and c not in passed]
     passed.update(below)
-    nested = [_with_consequences(by_code[code], by_code, passed) for code in below]
-    flat = [s for n in nested for s in (n, *n.consequences)]
-    return Suspect(root.trouble, root.confidence, root.lines, root.facts, tuple(flat))
+    nested = [(by_code[c], *_consequences(by_code[c], by_code, passed)) for c in below]
+    return tuple(found for branch in nested for found in branch)
 
 
 def _order(found: Suspect) -> tuple[bool, float, int]:

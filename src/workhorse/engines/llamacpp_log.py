@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from workhorse.diagnose.judge import diagnose_lines
 from workhorse.errors import Cause
-from workhorse.knowledge.engine_causes import EngineCause, engine_causes
+from workhorse.records import Finding
 from workhorse.text import Text, same
 from workhorse.units import MIB
 
@@ -19,6 +20,8 @@ FLASH = re.compile(r"Flash Attention (enabled|disabled)|flash_attn\s*=\s*(enable
 SYSTEM = re.compile(r"system_info:.*\|\s*CUDA : ARCHS = ([\d,]+)")
 # The severity letter that llama.cpp writes after the time stamp.
 SEVERITY = re.compile(r"^\d+\.\d+\.\d+\.\d+ ([IWED]) (.*)$")
+
+_OF_CLIENTS = ("serving.", "chat_template.")
 
 
 @dataclass(slots=True)
@@ -65,10 +68,10 @@ def read_report(lines: Iterable[str]) -> EngineReport:
     return report
 
 
-def find_cause(lines: Sequence[str]) -> EngineCause | None:
-    """The first known cause of a failed start, in the table's order: roots before consequences."""
-    text = "\n".join(lines)
-    return next((cause for cause in engine_causes() if re.search(cause.pattern, text)), None)
+def find_cause(lines: Sequence[str]) -> Finding | None:
+    """The likeliest known cause of a failed start; what clients did wrong is none."""
+    found = (f for f in diagnose_lines(lines).findings if f.level == "cause")
+    return next((f for f in found if not f.code.startswith(_OF_CLIENTS)), None)
 
 
 def explain(lines: Sequence[str]) -> Cause | None:
@@ -81,11 +84,11 @@ def explain(lines: Sequence[str]) -> Cause | None:
     cause = find_cause(lines)
     if cause is None:
         return None if evidence is None else Cause(same(evidence))
-    shown = next((line for line in lines if re.search(cause.pattern, line)), evidence or "")
-    words = SEVERITY.sub(r"\2", shown).strip()
+    # The finding's evidence is numbered: "12: the line".
+    words = SEVERITY.sub(r"\2", cause.evidence[0].partition(": ")[2]).strip()
     return Cause(
-        Text(f"{cause.en} ({words})", f"{cause.zh}（{words}）"),
-        Text(cause.en_step, cause.zh_step),
+        Text(f"{cause.seen.en} ({words})", f"{cause.seen.zh}（{words}）"),
+        cause.remedy,
     )
 
 

@@ -7,6 +7,9 @@ from typing import Literal
 
 from workhorse.knowledge.rows import rows
 
+_EN_CHECK = "Start it again and give the new log to workhorse diagnose: this finding is gone."
+_ZH_CHECK = "重新启动，再用 workhorse diagnose 查看新日志：此项应不再出现。"
+
 
 @dataclass(frozen=True, slots=True)
 class FactRule:
@@ -29,7 +32,9 @@ class Trouble:
     trouble, with confidence `sure` (0 to 1). Each of `near` that matches somewhere in the log
     raises it, one of `never` rules it out. `explains` names troubles that are its consequences.
     `en`/`zh` say the cause, `*_step` what to do, `*_check` how to see that it is mended. With
-    `needs_near`, a line alone shows nothing until one of `near` was seen too.
+    `needs_near`, a line alone shows nothing until one of `near` was seen too. A `generic` one
+    (a crash without a reason) is the consequence of any surer trouble. Without `lines` it is
+    found in figures only (behaviour.py).
     """
 
     code: str
@@ -40,14 +45,15 @@ class Trouble:
     zh: str
     en_step: str
     zh_step: str
-    en_check: str
-    zh_check: str
     source: str
     date: str
+    en_check: str = _EN_CHECK
+    zh_check: str = _ZH_CHECK
     commands: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
     needs_near: bool = False
+    generic: bool = False
     explains: tuple[str, ...] = ()
     facts: tuple[FactRule, ...] = ()
 
