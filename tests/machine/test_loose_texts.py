@@ -96,6 +96,8 @@ def test_texts_run_together_without_prompts_are_told_apart() -> None:
         ("always [madvise] never\n", "sys/kernel/mm/transparent_hugepage/enabled"),
         ("BOOT_IMAGE=/vmlinuz root=/dev/sda1 iommu=pt\n", "proc/cmdline"),
         ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.1\n", "proc/driver/nvidia/version"),
+        ("index, name, power.draw [W]\n0, Tesla P40, 9 W\n",
+         "commands/nvidia-smi_--query-gpu.txt"),
         ("GPU 0: Tesla P40 (UUID: N/A)\n", "commands/nvidia-smi_-L.txt"),
         ("GPU 0: Tesla V100 (UUID: N/A)\n\t Link 0: 25.781 GB/s\n",
          "commands/nvidia-smi_nvlink_-s.txt"),
@@ -158,7 +160,7 @@ def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
 def test_windows_texts_and_json_are_read_as_well(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(LSCPU.replace("\n", "\r\n").encode("utf-16"))
     assert len(probe(tmp_path).cpu.cores) == 28
-    rows = [{"field": "Architecture:", "data": "x86_64"},
+    rows: list[dict[str, object]] = [{"field": "Architecture:", "data": "x86_64"},
             {"field": "CPU(s):", "data": "4", "children": [
                 {"field": "On-line CPU(s) list:", "data": "0-3"}]},
             {"field": "Thread(s) per core:", "data": "1"}, {"field": "Socket(s):", "data": "1"},
@@ -180,6 +182,45 @@ def test_chinese_lscpu_says_the_same() -> None:
     machine = of({"x": chinese})
     assert len(machine.cpu.cores) == 4 and machine.cpu.l3_bytes == 20480 * 1024
     assert machine.cpu.cores[0].cpus == (0, 4) and "avx2" in machine.cpu.flags
+
+
+CSV = (
+    "index, name, uuid, compute_cap, driver_version, pci.bus_id, pcie.link.gen.current,"
+    " pcie.link.gen.max, pcie.link.width.current, pcie.link.width.max, memory.total [MiB],"
+    " memory.free [MiB], clocks.max.sm [MHz], power.draw [W], power.limit [W], temperature.gpu,"
+    " ecc.mode.current, persistence_mode, compute_mode, clocks_event_reasons.active,"
+    " utilization.gpu [%], pstate, fan.speed [%]\n"
+    "0, Tesla P40, GPU-0, 6.1, 550.163.01, 00000000:03:00.0, 1, 3, 16, 16, 24576 MiB, 24300 MiB,"
+    " 1531 MHz, 9.87 W, 250.00 W, 31, Enabled, Disabled, Default, 0x0000000000000001, 0 %, P8,"
+    " [N/A]\n"
+    "1, Tesla P40, GPU-1, 6.1, 550.163.01, 00000000:82:00.0, 3, 3, 8, 16, 24576 MiB, 300 MiB,"
+    " 1531 MHz, 143.10 W, 250.00 W, 88, Enabled, Disabled, Default, 0x0000000000000020, 99 %, P0,"
+    " [N/A]\n"
+)
+
+
+@pytest.mark.parametrize("text", [CSV, CSV + CSV.partition("\n")[2], CSV.replace(" MiB", "")])
+def test_a_table_that_was_asked_for_gives_the_cards(text: str) -> None:
+    machine = of({"x": text})
+    first, second = machine.gpus
+    assert (first.name, first.compute_capability) == ("Tesla P40", (6, 1))
+    assert (first.pcie_generation_now, second.pcie_width_now) == (1, 8)
+    assert second.memory_free_bytes == 300 * 1024**2 and second.throttle_reasons == (
+        "SW thermal slowdown",
+    )
+    assert (first.performance_state, first.fan_percent) == (8, None)
+    assert first.power_draw_w == 9.87 and first.ecc_enabled is True and first.persistence is False
+    assert machine.driver is not None and machine.driver.version == "550.163.01"
+
+
+def test_a_table_without_names_is_not_known() -> None:
+    loose = recognise({"load.csv": "timestamp, power.draw [W], utilization.gpu [%]\n1, 2 W, 3 %\n"})
+    assert loose.unknown == ("load.csv",) and loose.files == {}
+
+
+def test_of_a_table_and_a_query_the_query_counts() -> None:
+    query = packed("h200")["commands/nvidia-smi_-q.txt"]
+    assert [gpu.name for gpu in of({"a": CSV, "b": query}).gpus] == ["NVIDIA H200"]
 
 
 # ---------------------------------------------------------------- what shares a core
@@ -265,12 +306,24 @@ def test_frees_unit_is_told_by_its_size(total: str, available: str, gib: int) ->
     assert memory.available_bytes is not None and memory.available_bytes < memory.total_bytes
 
 
+def test_chinese_free_says_the_same() -> None:
+    text = (
+        "               总计         已用        空闲      共享    缓冲/缓存    可用\n"
+        "内存：    131676000    3000000   120000000    1000     8676000   124900000\n"
+        "交换：      8388604          0     8388604\n"
+    )
+    memory = of({"x": text}).memory
+    assert memory.total_bytes == 131676000 * 1024 and memory.available_bytes == 124900000 * 1024
+    assert memory.swap_free_bytes == 8388604 * 1024
+
+
 @pytest.mark.parametrize(
     "text",
     ["node 9999 cpus: 0\n", "available: 2 nodes (0-1)\nnode 0 cpus: 0 99999\nnode 0 size: -5 MB\n",
      "Architecture: x86_64\nCPU(s): 99999999999\n", "Architecture: \x00\nThread(s) per core: 0\n",
      "Architecture: x\nCPU(s): 8\nThread(s) per core: 8\nSocket(s): 4096\nL3 cache: 9.9.9 MiB\n",
      "CPU SOCKET CORE\n" + "1 2 3\n" * 30000, '{"lscpu": 5}', '{"lscpu": [[{}]]}',
+     "index, name\n" + "0, x\n" * 9999, "name, index\n" + '"' * 9999, CSV[:900],
      '{"lscpu": ' + "[" * 5000, "Architecture: x86\nNUMA node0 CPU(s): 0-8191,0-8191\n"],
 )  # fmt: skip
 def test_broken_texts_give_a_machine_all_the_same(text: str) -> None:

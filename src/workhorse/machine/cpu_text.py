@@ -20,6 +20,11 @@ _CHINESE = {
     "型号": "Model", "CPU 最大 MHz": "CPU max MHz", "标记": "Flags", "L2 缓存": "L2 cache",
     "L3 缓存": "L3 cache", "超管理器厂商": "Hypervisor vendor",
 }  # fmt: skip
+# free's (procps, po/zh_CN.po; read 2026-11).
+_CHINESE_FREE = {
+    "总计": "total", "已用": "used", "空闲": "free", "可用": "available", "内存": "Mem",
+    "交换": "Swap",
+}  # fmt: skip
 
 
 def lscpu_facts(text: str | None) -> dict[str, str]:
@@ -202,8 +207,11 @@ def _mib(facts: dict[str, str], node: int, label: str) -> int | None:
 
 def _memory_files(free: str | None, numactl: str | None) -> dict[str, str]:
     """/proc/meminfo: from `free`, else the sums of numactl's nodes."""
+    free = (free or "").replace("：", ":")
+    for chinese, english in _CHINESE_FREE.items():
+        free = free.replace(chinese, english)
     facts = fields(free)
-    header = (free or "").splitlines()
+    header = free.splitlines()
     names = next((line.split() for line in header if {"total", "used"} <= set(line.split())), [])
     memory = dict(zip(names, facts.get("Mem", "").split(), strict=False))
     swap = dict(zip(names, facts.get("Swap", "").split(), strict=False))

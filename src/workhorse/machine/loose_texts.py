@@ -11,10 +11,13 @@ from dataclasses import dataclass
 
 from workhorse.machine.cpu_text import inferred, kernel_files, lscpu_facts
 from workhorse.machine.files import said_path
+from workhorse.machine.nvml import NVML_CAPTURE
+from workhorse.machine.smi_csv_text import parse_csv
 
 SMI, SMI_Q, SMI_XML = (said_path("nvidia-smi", *rest) for rest in ((), ("-q",), ("-q", "-x")))
 TOPO = said_path("nvidia-smi", "topo", "-m")
 PEERS = said_path("nvidia-smi", "topo", "-p2p", "r")
+SMI_CSV = said_path("nvidia-smi", "--query-gpu")
 CARDS = said_path("nvidia-smi", "-L")
 NVLINKS = said_path("nvidia-smi", "nvlink", "-s")
 LSPCI, DMESG = said_path("lspci", "-vv"), said_path("dmesg")
@@ -48,11 +51,14 @@ _OPENERS: dict[str, str] = {
     r"|Failed to initialize NVML|Unable to determine the device handle|No devices were found",
     TOPO: r"[ \t]*GPU0[ \t].*CPU Affinity",
     PEERS: r"[ \t]*GPU0(?:[ \t]+GPU\d+)*[ \t]*$",
+    SMI_CSV: r"(?:timestamp|index|count|(?:gpu_)?(?:name|uuid|bus_id|serial)|driver_version"
+    r"|pci\.bus_id)"
+    r"(?: \[\w+\])?, ?(?:gpu_)?[a-z_]+[a-z_.]*(?: \[[^\]]*\])?(?:,|$)",
     CARDS: r"GPU \d+: .*\(UUID: ",
     LSCPU: r"Architecture:[ \t]+\S|架构[:：]",
     LSCPU_TABLE: r"CPU +(?:NODE +)?SOCKET +CORE|# The following is the parsable format",
     NUMACTL: r"available: \d+ nodes? \(",
-    FREE: r"[ \t]+total[ \t]+used[ \t]+free",
+    FREE: r"[ \t]+(?:total[ \t]+used[ \t]+free|总计[ \t]+已用)",
     "proc/meminfo": r"MemTotal:[ \t]+\d+ kB",
     "proc/cpuinfo": r"processor[ \t]*: ?\d+$",
     "proc/driver/nvidia/version": r"NVRM version: ",
@@ -74,6 +80,8 @@ _OPENER = re.compile(
     "|".join(f"(?P<k{i}>^(?:{_OPENERS[k]}))" for i, k in enumerate(_KINDS)), re.MULTILINE
 )
 # Pieces of these add up: one log from many pastes, one bus from many cards.
+# Nobody reads these: they tell nothing that the others would not.
+_UNREAD = frozenset({SMI_XML, CARDS, NVLINKS})
 _JOINED = frozenset({LSPCI, DMESG})
 _NOTED_MAX = 40
 
@@ -98,7 +106,7 @@ def recognise(texts: Mapping[str, str]) -> LooseTexts:
     unknown: list[str] = []
     for name, text in texts.items():
         parts = split_text(text)
-        if text.strip() and not parts:
+        if text.strip() and not {path for path, _ in parts} - _UNREAD:
             unknown.append(name)
         for path, part in parts:
             before = found.get(path, "")
@@ -148,7 +156,7 @@ def _told_apart(parts: list[tuple[str | None, str]]) -> list[tuple[str, str]]:
     """The parts that are known, each under the path that it really stands for."""
     known: list[tuple[str, str]] = []
     for path, part in parts:
-        if path is None:
+        if path is None or (path == SMI_CSV and parse_csv(part) is None):
             continue
         if path == CARDS and re.search(r"^\s+Link \d+:", part, re.MULTILINE):
             known.append((NVLINKS, part))
@@ -193,6 +201,11 @@ def _with_kernel_files(found: dict[str, str], unknown: tuple[str, ...]) -> Loose
     told = len(re.findall(r"^core id\s*:", cpuinfo or "", re.MULTILINE)) >= cpus
     if told:  # /proc/cpuinfo knows who shares a core; counts could only guess
         made = {path: text for path, text in made.items() if "/topology/" not in path}
+    listed = parse_csv(found.get(SMI_CSV, ""))
+    if listed is not None and SMI_Q not in found:
+        cuda = re.search(r"CUDA Version: (\d{1,2})\.(\d)", found.get(SMI, ""))
+        version = int(cuda[1]) * 1000 + int(cuda[2]) * 10 if cuda else None
+        made[NVML_CAPTURE] = json.dumps(listed | {"cuda_version": version})
     uname = re.search(
         r"^Linux \S+ (\S+) #.* (\w+)(?: GNU/Linux)?\s*$", found.get(UNAME, ""), re.MULTILINE
     )
