@@ -10,6 +10,7 @@ import pytest
 from rule_cases import meeting, missing
 from workhorse.knowledge import compat, rows
 from workhorse.knowledge.compat import Rule, rules
+from workhorse.knowledge.gpus import Generation, generations
 
 FOLDER = Path(compat.__file__).parent / "compat"
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -130,3 +131,29 @@ def test_two_rules_with_one_id_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(rows, "table", lambda name: {"rule": [GOOD]})
     with pytest.raises(ValueError, match=r"x\.y"):
         rules.__wrapped__()
+
+
+def failing(subject: str, facts: dict[str, str]) -> list[str]:
+    return [
+        rule.id
+        for rule in rules()
+        if rule.id.startswith(f"{subject}.") and rule.effect == "fails" and rule.applies(facts)
+    ]
+
+
+@pytest.mark.parametrize("generation", generations(), ids=lambda each: f"{each.capability_from}")
+def test_the_rules_agree_with_what_is_known_of_the_generations(generation: Generation) -> None:
+    major, minor = generation.capability_from
+    card = {"capability": f"{major}.{minor}"}
+    if generation.driver_last is not None:
+        last, beyond = str(generation.driver_last), str(generation.driver_last + 100)
+        assert failing("driver", card | {"driver": f"{last}.99"}) == []
+        assert failing("driver", card | {"driver": beyond})
+    if generation.toolkit_last is not None and generation.capability_from >= (3, 0):
+        family = int(generation.toolkit_last.split(".")[0])
+        assert failing("toolkit", card | {"toolkit": f"{generation.toolkit_last}.1"}) == []
+        assert failing("toolkit", card | {"toolkit": f"{family + 1}.0"})
+    if generation.kernel_module != "either" and generation.capability_from >= (3, 0):
+        other = {"proprietary": "open", "open": "proprietary"}[generation.kernel_module]
+        assert failing("driver", card | {"driver_module": other})
+        assert failing("driver", card | {"driver_module": generation.kernel_module}) == []

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 
 from workhorse.doctor.card_kinds import CardKind, card_kinds
 from workhorse.doctor.card_notes import card_notes
@@ -72,14 +73,15 @@ def _subject(subject: str) -> list[Rule]:
 
 
 def _one_driver_for_all(kinds: Sequence[CardKind]) -> list[Finding]:
-    """Two cards that no driver, or no kernel module, serves together."""
+    """Two cards that no driver, or no kernel module, serves together; once for two generations."""
     known = [(kind, kind.generation) for kind in kinds if kind.generation]
-    found = []
-    for position, (older, old) in enumerate(known):
-        for newer, new in known[position + 1 :]:
-            if old and new and (reason := _conflict(old, new)):
-                found.append(_two_drivers(older, newer, old, new, reason))
-    return found
+    found: dict[frozenset[str], Finding] = {}
+    for (one, old), (other, new) in combinations(known, 2):
+        if reason := _conflict(old, new):
+            found.setdefault(
+                frozenset((old.name, new.name)), _two_drivers(one, other, old, new, reason)
+            )
+    return list(found.values())
 
 
 def _conflict(one: Generation, other: Generation) -> Text | None:
