@@ -227,7 +227,7 @@ def test_of_a_table_and_a_query_the_query_counts() -> None:
 
 
 def cores(text: str, table: str | None = None, numactl: str | None = None) -> list[tuple[int, ...]]:
-    files = dict(kernel_files(text, table, numactl))
+    files: dict[str, object] = {**kernel_files(text, table, numactl)}
     return [core.cpus for core in read_machine(PackedFiles(files)).cpu.cores]
 
 
@@ -304,6 +304,21 @@ def test_frees_unit_is_told_by_its_size(total: str, available: str, gib: int) ->
     memory = of({"x": text}).memory
     assert memory.total_bytes is not None and memory.total_bytes // 1024**3 == gib
     assert memory.available_bytes is not None and memory.available_bytes < memory.total_bytes
+
+
+def test_lines_that_a_terminal_cut_are_put_together() -> None:
+    cut = (
+        "架构：                   x86_64\nCPU:                     4\n"
+        "  在线 CPU 列表：        0-3\n厂商 ID：                GenuineIntel\n"
+        "    每个核的线程数：     1\n    座：                 1\n"
+        "    标记：               fpu sse sse2 fma cx1\n"
+        "                         6 avx2 avx512f f16c\n"
+        "                         movbe hypervisor\n"
+        "Caches (sum of all):     \n  L2:                    4 MiB (4 instances)\n"
+    )
+    cpu = of({"x": cut}).cpu
+    assert {"cx16", "avx2", "avx512f", "f16c", "movbe"} <= set(cpu.flags)
+    assert cpu.l2_bytes == 1024**2 and len(cpu.cores) == 4
 
 
 def test_chinese_free_says_the_same() -> None:

@@ -5,14 +5,17 @@ have, it goes through the same readers as every other machine.
 """
 
 import re
+from unicodedata import east_asian_width
 
 from workhorse.machine.kernel_text import CPUS_MAX, cpu_list, fields, number, size_bytes
 
 _CPU = "sys/devices/system/cpu"
 _NODE = "sys/devices/system/node"
 _NODES_MAX = 1024
+_WRAP_INDENT = 12  # of what lscpu continues; its labels are longer
 _THREADS_MAX = 8  # of a core: POWER has 8, x86 two
-# lscpu's labels in a Chinese locale (util-linux, po/zh_CN.po; read 2026-11).
+# lscpu's labels in a Chinese locale (outputs published from Ubuntu 16.04 to 24.04 and openEuler
+# 22.03; read 2026-11).
 _CHINESE = {
     "架构": "Architecture", "在线 CPU 列表": "On-line CPU(s) list", "CPU": "CPU(s)",
     "每个核的线程数": "Thread(s) per core", "每个座的核数": "Core(s) per socket",
@@ -20,7 +23,7 @@ _CHINESE = {
     "型号": "Model", "CPU 最大 MHz": "CPU max MHz", "标记": "Flags", "L2 缓存": "L2 cache",
     "L3 缓存": "L3 cache", "超管理器厂商": "Hypervisor vendor",
 }  # fmt: skip
-# free's (procps, po/zh_CN.po; read 2026-11).
+# free's, of procps 3.3 and later.
 _CHINESE_FREE = {
     "总计": "total", "已用": "used", "空闲": "free", "可用": "available", "内存": "Mem",
     "交换": "Swap",
@@ -30,12 +33,32 @@ _CHINESE_FREE = {
 def lscpu_facts(text: str | None) -> dict[str, str]:
     """Label and value of each line of `lscpu`, the labels in English."""
     facts: dict[str, str] = {}
-    for label, value in fields((text or "").replace("：", ":")).items():
+    for label, value in fields(_unwrapped((text or "").replace("：", ": "))).items():
         node = re.fullmatch(r"NUMA (?:node|节点) ?(\d{1,4}) CPU(?:\(s\))?", label)
         facts.setdefault(
             f"NUMA node{node[1]} CPU(s)" if node else _CHINESE.get(label, label), value
         )
     return facts
+
+
+def _unwrapped(text: str) -> str:
+    """Long values in one line each: to a terminal lscpu cuts them at its width, words and all."""
+    groups: list[list[str]] = []
+    for line in text.splitlines():
+        if groups and line.startswith(" " * _WRAP_INDENT) and ":" not in line:
+            groups[-1].append(line.rstrip())
+        else:
+            groups.append([line.rstrip()])
+    lines: list[str] = []
+    for first, *rest in groups:
+        indent = min((len(line) - len(line.lstrip()) for line in rest), default=0)
+        widths = [sum(1 + (east_asian_width(c) in "WF") for c in part) for part in (first, *rest)]
+        whole = first
+        for width, line in zip(widths, rest, strict=False):
+            # A line that ends before the others lost the blank that it ended with.
+            whole += (" " if width < max(widths[:-1]) else "") + line[indent:]
+        lines.append(whole)
+    return "\n".join(lines)
 
 
 def kernel_files(
@@ -255,7 +278,8 @@ def _free_bytes(text: str | None, unit_bytes: int) -> int | None:
 def _cache_files(facts: dict[str, str], cpu: int) -> dict[str, str]:
     files: dict[str, str] = {}
     for level in (2, 3):
-        size = _instance_bytes(facts.get(f"L{level} cache"))
+        # In its sections, from 2.37 on, a terminal is shown `L2:`.
+        size = _instance_bytes(facts.get(f"L{level} cache") or facts.get(f"L{level}"))
         if size:
             root = f"{_CPU}/cpu{cpu}/cache/index{level}"
             files[f"{root}/level"] = f"{level}\n"
