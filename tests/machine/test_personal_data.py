@@ -6,6 +6,7 @@ import pytest
 
 from workhorse.machine.personal_data import scrub, scrub_file
 
+ANN = "/home/ann"
 UUID = "1b9f7a3c-0c1d-4e2f-8a9b-0123456789ab"
 
 
@@ -29,13 +30,13 @@ UUID = "1b9f7a3c-0c1d-4e2f-8a9b-0123456789ab"
         ("eth0: 52:54:00:12:34:56 at 192.168.1.20:8080", "eth0: removed at removed:8080"),
         ("from fe80::5054:ff:fe12:3456 to 2001:db8:0:0:0:0:0:1", "from removed to removed"),
         ("mail to ann.lee@example.com now", "mail to removed now"),
-        ("log in /home/ann/private/run.log:", "log in /home/user/run.log:"),
-        ("cd /home/ann", "cd /home/user"),
+        (f"log in {ANN}/private/run.log:", "log in ~/run.log:"),
+        (f"cd {ANN}", "cd ~"),
         ("    Process ID  : 4711\n        Name : /opt/venv/bin/python3 serve.py --key=abc\n",
          "    Process ID  : 4711\n        Name : python3\n"),
-        ("<process_name>/home/ann/llama-server -m x.gguf</process_name>",
+        (f"<process_name>{ANN}/llama-server -m x.gguf</process_name>",
          "<process_name>llama-server</process_name>"),
-        ("|    0   N/A  N/A      4711      C   /home/ann/bin/llama-server       123MiB |",
+        (f"|    0   N/A  N/A      4711      C   {ANN}/bin/llama-server       123MiB |",
          "|    0   N/A  N/A      4711      C   llama-server                     123MiB |"),
         ("|    0      4711      C   .../bin/python3 train.py      123MiB |",
          "|    0      4711      C   python3                       123MiB |"),
@@ -68,7 +69,7 @@ def test_facts_of_the_machine_stay(text: str) -> None:
 
 
 def test_scrubbing_twice_changes_nothing_more() -> None:
-    text = f"Serial Number : 123\nGPU-{UUID} at 10.1.2.3 of ann@example.org in /home/ann/x/y.py\n"
+    text = f"Serial Number : 123\nGPU-{UUID} at 10.1.2.3 of ann@example.org in {ANN}/x/y.py\n"
     once = scrub(text, {"ann"})
     assert scrub(once, {"ann"}) == once and not re.search(r"123|10\.1|ann|example", once)
 

@@ -84,9 +84,7 @@ def scrub(text: str, secrets: Collection[str] = ()) -> str:
     text = _PROCESS_NAME.sub(lambda m: m[1] + program(m[2]), text)
     text = _PROCESS_XML.sub(lambda m: m[1] + program(m[2]) + m[3], text)
     text = _PROCESS_ROW.sub(_hide_row, text)
-    text = _HOME.sub(
-        lambda m: "/home/user/" + program(m[0]) if m[0].count("/") > 2 else "/home/user", text
-    )
+    text = _HOME.sub(lambda m: f"~/{program(m[0])}" if m[0].count("/") > 2 else "~", text)
     for pattern in (_UUID, _EMAIL, _MAC, _IPV6, _IPV4, _LONG_HEX):
         text = pattern.sub(GONE, text)
     for secret in sorted(set(secrets), key=lambda name: (-len(name), name)):
