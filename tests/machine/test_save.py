@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from captured_machines import CAPTURES, packed, unpack
+from captured_machines import CAPTURES, packed
 
 from workhorse.cli import main
 from workhorse.errors import AppError
@@ -102,8 +102,9 @@ def test_personal_data_is_removed_and_the_machine_is_the_same(tmp_path: Path) ->
     assert disk.read_bytes_per_s == 5e8 and disk.path == "~/models"
 
 
-def test_saving_a_capture_of_a_capture_keeps_the_machine(tmp_path: Path) -> None:
-    machine, recorded = probe_and_record(unpack("machine_b", tmp_path / "b"))
+@pytest.mark.parametrize("name", ["machine_b.json", "h200.json", "texts/two_nodes"])
+def test_saving_a_capture_of_a_capture_keeps_the_machine(name: str, tmp_path: Path) -> None:
+    machine, recorded = probe_and_record(CAPTURES / name)
     save_capture(recorded, machine, tmp_path / "again")
     assert without_the_moment(probe(tmp_path / "again")) == without_the_moment(machine)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from pwd import getpwuid
+from typing import Any
 
 import msgspec
 
@@ -141,7 +142,7 @@ def capture_texts(
 ) -> dict[str, str | None]:
     """The capture's files by path, without personal data; None stands for an empty folder. Pure."""
     running = recorded.running
-    note = {
+    note = _note_before(recorded) | {
         "workhorse": __version__,
         "date": date,
         "architecture": running.architecture,
@@ -159,10 +160,18 @@ def capture_texts(
         elif path == _BOOT_LINE and text is not None:
             text = " ".join(filter(_BOOT_WORD.fullmatch, text.split())) + "\n"
         texts.setdefault(clean, None if text is None else scrub_file(path, text, secrets))
-    texts[CAPTURE_NOTE] = to_json(note) + "\n"
+    texts[CAPTURE_NOTE] = scrub(to_json(note), secrets) + "\n"
     texts[SOFTWARE_CAPTURE] = scrub(to_note(machine.software), secrets) + "\n"
     texts[MEASURED_CAPTURE] = scrub(to_json(measured_of(machine)), secrets) + "\n"
     return texts
+
+
+def _note_before(recorded: RecordedFiles) -> dict[str, Any]:
+    """The note of a capture that is saved again: where its files came from, what was inferred."""
+    try:
+        return msgspec.json.decode(recorded.texts.get(CAPTURE_NOTE) or "{}", type=dict[str, Any])
+    except (ValueError, RecursionError):
+        return {}
 
 
 def _kept(recorded: RecordedFiles) -> dict[str, str | None]:
