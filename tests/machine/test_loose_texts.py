@@ -37,7 +37,17 @@ def test_a_folder_of_texts_is_a_machine() -> None:
     assert [gpu.name for gpu in machine.gpus] == ["Tesla V100-SXM2-16GB"] * 2
     assert machine.driver is not None and machine.driver.version == "570.133.20"
     assert [link.path for link in machine.gpu_links] == ["SYS"]
+    assert [gpu.numa_node for gpu in machine.gpus] == [0, 1] and machine.gpu_troubles == ()
     assert any("lscpu -e" in doubt.en for doubt in machine.doubts)
+
+
+def test_nodes_of_cards_are_taken_from_the_topology_alone() -> None:
+    topology = (
+        "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\tX\tPIX\t0-7\t0-1\nGPU1\tPIX\tX\t\t\n"
+    )
+    assert [gpu.numa_node for gpu in of({"a": SMI, "b": topology}).gpus] == [None, None]
+    spaces = TOPO.expandtabs()
+    assert [gpu.numa_node for gpu in of({"a": SMI, "b": spaces}).gpus] == [0, 1]
 
 
 def test_counts_of_one_cpu_and_numactls_nodes_give_four_sockets() -> None:

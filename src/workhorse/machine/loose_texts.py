@@ -9,9 +9,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from workhorse.machine.card_text import card_files
 from workhorse.machine.cpu_text import inferred, kernel_files, lscpu_facts
 from workhorse.machine.files import said_path
 from workhorse.machine.nvml import NVML_CAPTURE
+from workhorse.machine.pci import PCI_ROOT
 from workhorse.machine.smi_csv_text import parse_csv
 
 SMI, SMI_Q, SMI_XML = (said_path("nvidia-smi", *rest) for rest in ((), ("-q",), ("-q", "-x")))
@@ -201,6 +203,8 @@ def _with_kernel_files(found: dict[str, str], unknown: tuple[str, ...]) -> Loose
     told = len(re.findall(r"^core id\s*:", cpuinfo or "", re.MULTILINE)) >= cpus
     if told:  # /proc/cpuinfo knows who shares a core; counts could only guess
         made = {path: text for path, text in made.items() if "/topology/" not in path}
+    if LSPCI not in found and not any(path.startswith(PCI_ROOT) for path in found):
+        made |= card_files(*(found.get(path) for path in (SMI_Q, SMI, TOPO)))
     listed = parse_csv(found.get(SMI_CSV, ""))
     if listed is not None and SMI_Q not in found:
         cuda = re.search(r"CUDA Version: (\d{1,2})\.(\d)", found.get(SMI, ""))
