@@ -192,6 +192,17 @@ def test_hostile_outputs_alone_make_a_machine() -> None:
             check(read_machine(PackedFiles({f"commands/{command}.txt": text})))
 
 
+def test_mutated_pastes_make_a_machine_or_nothing() -> None:
+    chance = random.Random("workhorse paste")
+    paste = CAPTURES / "texts" / "two_nodes"
+    pasted: dict[str, Any] = {p.name: p.read_text(encoding="utf-8") for p in paste.iterdir()}
+    pasted["query"] = packed("h200")["commands/nvidia-smi_-q.txt"]
+    pasted["lspci"] = LSPCI
+    for _ in range(200):
+        loose = recognise(mutated(pasted, chance))
+        check(read_machine(PackedFiles({**loose.files})))
+
+
 def test_memory_stays_bounded() -> None:
     files = packed("avx_only")
     many_names = "".join(f"a{i}:\n" for i in range(200_000))
