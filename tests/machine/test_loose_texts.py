@@ -13,7 +13,7 @@ from workhorse.machine.files import PackedFiles
 from workhorse.machine.loose_texts import recognise, split_text
 from workhorse.machine.open_root import open_files
 from workhorse.machine.probe import probe, read_machine
-from workhorse.records import Machine
+from workhorse.records import Machine, RetiredPages
 
 TEXTS = CAPTURES / "texts"
 LSCPU = (TEXTS / "two_nodes" / "a.txt").read_text()
@@ -223,6 +223,51 @@ def test_a_table_that_was_asked_for_gives_the_cards(text: str) -> None:
     assert machine.driver is not None and machine.driver.version == "550.163.01"
 
 
+XML = """<?xml version="1.0" ?>
+<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
+<nvidia_smi_log>
+\t<driver_version>550.163.01</driver_version>
+\t<cuda_version>12.4</cuda_version>
+\t<gpu id="00000000:18:00.0">
+\t\t<product_name>Tesla V100-PCIE-16GB</product_name>
+\t\t<persistence_mode>Enabled</persistence_mode>
+\t\t<pci><pci_device_id>1DB410DE</pci_device_id>
+\t\t<pci_gpu_link_info><pcie_gen><max_link_gen>3</max_link_gen>
+\t\t<current_link_gen>3</current_link_gen></pcie_gen>
+\t\t<link_widths><max_link_width>16x</max_link_width><current_link_width>8x</current_link_width>
+\t\t</link_widths></pci_gpu_link_info><replay_counter>42</replay_counter></pci>
+\t\t<clocks_event_reasons><clocks_event_reason_gpu_idle>Active</clocks_event_reason_gpu_idle>
+\t\t<clocks_event_reason_sw_power_cap>Not Active</clocks_event_reason_sw_power_cap>
+\t\t</clocks_event_reasons>
+\t\t<fb_memory_usage><total>16384 MiB</total><free>16000 MiB</free></fb_memory_usage>
+\t\t<ecc_mode><current_ecc>Enabled</current_ecc><pending_ecc>Enabled</pending_ecc></ecc_mode>
+\t\t<retired_pages>
+\t\t<multiple_single_bit_retirement><retired_count>3</retired_count>
+\t\t</multiple_single_bit_retirement>
+\t\t<double_bit_retirement><retired_count>1</retired_count></double_bit_retirement>
+\t\t<pending_blacklist>Yes</pending_blacklist></retired_pages>
+\t\t<temperature><gpu_temp>41 C</gpu_temp></temperature>
+\t\t<gpu_power_readings><current_power_limit>250.00 W</current_power_limit></gpu_power_readings>
+\t\t<max_clocks><sm_clock>1380 MHz</sm_clock><mem_clock>877 MHz</mem_clock></max_clocks>
+\t\t<processes><process_info><pid>77</pid><process_name>/opt/llama-server</process_name>
+\t\t<used_memory>120 MiB</used_memory></process_info></processes>
+\t</gpu>
+</nvidia_smi_log>
+"""
+
+
+def test_the_query_as_xml_says_the_same() -> None:
+    machine = of({"x": XML})
+    (gpu,) = machine.gpus
+    assert machine.driver is not None and machine.driver.cuda == "12.4"
+    assert (gpu.name, gpu.pci_id) == ("Tesla V100-PCIE-16GB", "10de:1db4")
+    assert (gpu.pcie_width_now, gpu.pcie_width_max, gpu.pcie_replays) == (8, 16, 42)
+    assert gpu.retired_pages == RetiredPages(3, 1, True)
+    assert gpu.throttle_reasons == ("idle",) and gpu.temperature_c == 41
+    assert gpu.memory_clock_max_mhz == 877 and gpu.power_limit_w == 250
+    assert [(p.pid, p.name) for p in gpu.processes or ()] == [(77, "llama-server")]
+
+
 def test_a_table_without_names_is_not_known() -> None:
     loose = recognise({"load.csv": "timestamp, power.draw [W], utilization.gpu [%]\n1, 2 W, 3 %\n"})
     assert loose.unknown == ("load.csv",) and loose.files == {}
@@ -349,6 +394,7 @@ def test_chinese_free_says_the_same() -> None:
      "Architecture: x\nCPU(s): 8\nThread(s) per core: 8\nSocket(s): 4096\nL3 cache: 9.9.9 MiB\n",
      "CPU SOCKET CORE\n" + "1 2 3\n" * 30000, '{"lscpu": 5}', '{"lscpu": [[{}]]}',
      "index, name\n" + "0, x\n" * 9999, "name, index\n" + '"' * 9999, CSV[:900],
+     XML[:900], XML.replace("</gpu>", "").replace("</pci>", "<pci>" * 999), "<a>" * 9999 + XML,
      '{"lscpu": ' + "[" * 5000, "Architecture: x86\nNUMA node0 CPU(s): 0-8191,0-8191\n"],
 )  # fmt: skip
 def test_broken_texts_give_a_machine_all_the_same(text: str) -> None:

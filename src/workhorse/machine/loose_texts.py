@@ -15,6 +15,7 @@ from workhorse.machine.files import said_path
 from workhorse.machine.nvml import NVML_CAPTURE
 from workhorse.machine.pci import PCI_ROOT
 from workhorse.machine.smi_csv_text import parse_csv
+from workhorse.machine.smi_xml_text import query_text
 
 SMI, SMI_Q, SMI_XML = (said_path("nvidia-smi", *rest) for rest in ((), ("-q",), ("-q", "-x")))
 TOPO = said_path("nvidia-smi", "topo", "-m")
@@ -83,7 +84,7 @@ _OPENER = re.compile(
 )
 # Pieces of these add up: one log from many pastes, one bus from many cards.
 # Nobody reads these: they tell nothing that the others would not.
-_UNREAD = frozenset({SMI_XML, CARDS, NVLINKS})
+_UNREAD = frozenset({CARDS, NVLINKS})
 _JOINED = frozenset({LSPCI, DMESG})
 _NOTED_MAX = 40
 
@@ -203,6 +204,8 @@ def _with_kernel_files(found: dict[str, str], unknown: tuple[str, ...]) -> Loose
     told = len(re.findall(r"^core id\s*:", cpuinfo or "", re.MULTILINE)) >= cpus
     if told:  # /proc/cpuinfo knows who shares a core; counts could only guess
         made = {path: text for path, text in made.items() if "/topology/" not in path}
+    if SMI_XML in found and SMI_Q not in found:
+        found = {**found, SMI_Q: query_text(found[SMI_XML])}
     if LSPCI not in found and not any(path.startswith(PCI_ROOT) for path in found):
         made |= card_files(*(found.get(path) for path in (SMI_Q, SMI, TOPO)))
     listed = parse_csv(found.get(SMI_CSV, ""))
