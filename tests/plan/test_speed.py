@@ -109,7 +109,10 @@ def test_other_models_correct_it_with_a_wider_band() -> None:
     plain = decode()
     other = Experience("another", "q4_0", SETUP, 100.0, 80.0)
     same = Experience("tiny", "f16", SETUP, 100.0, 80.0)
-    assert decode((other,)).value == pytest.approx(decode((same,)).value)
+    assert decode((same,)).value == pytest.approx(plain.value * 0.8)
+    # One other model counts half, many almost whole.
+    assert decode((other,)).value == pytest.approx(plain.value * 0.8**0.5)
+    assert decode((other,) * 9).value == pytest.approx(plain.value * 0.8**0.9)
     assert decode((other,)).low < decode((same,)).low
     # What is known of this very model outweighs the others.
     assert decode((other, Experience("tiny", "f16", SETUP, 100.0, 50.0))).value == pytest.approx(
