@@ -12,6 +12,7 @@ import pytest
 from workhorse.codec import from_json, to_json
 from workhorse.machine.capture import RecordedFiles
 from workhorse.machine.files import DirectoryFiles, PackedFiles, said_path
+from workhorse.machine.links import read_links
 from workhorse.machine.pci import PCI_ROOT, pci_address, read_cards
 from workhorse.machine.probe import probe, read_machine
 from workhorse.records import Machine
@@ -175,6 +176,18 @@ def captured_bus(machine: Machine) -> dict[str, object]:
     files = DirectoryFiles(Path("/"))
     paths = (f"{PCI_ROOT}/{g.pci_address}/{name}" for g in machine.gpus for name in names)
     return {path: files.text(path) or "" for path in paths}
+
+
+def test_links_are_those_of_nvidia_smi(machine: Machine) -> None:
+    topology = answer("nvidia-smi", "topo", "-m")
+    if len(machine.gpus) < 2:
+        pytest.skip("fewer than two GPUs")
+    text = PackedFiles({said_path("nvidia-smi", "topo", "-m"): topology})
+    told = {(li.first, li.second): (li.path, li.nvlinks) for li in machine.gpu_links}
+    assert told == {
+        (li.first, li.second): (li.path, li.nvlinks) for li in read_links(text, machine.gpus, None)
+    }
+    assert len(told) == len(machine.gpus) * (len(machine.gpus) - 1) // 2
 
 
 def test_the_disk_is_that_of_df(machine: Machine) -> None:
