@@ -34,6 +34,9 @@ REGISTRY_HOSTS = [
     )
 ]
 MACHINE_PATH = re.compile(r"(?<![\w.-])/(?:work|root|home/\w+|tmp/w)/")
+# Logs and the tests of taking paths out have the paths of other people's machines.
+OTHER_MACHINES = re.compile(r"/(?:root|home/\w+)/")
+WITH_OTHER_MACHINES = ("tests/diagnose/", "tests/machine/", "src/workhorse/machine/personal_data.py")
 
 
 def our_files() -> list[Path]:
@@ -105,6 +108,7 @@ def test_no_path_of_a_developers_machine() -> None:
         for path in FILES
         if path != Path(__file__).resolve()
         for match in MACHINE_PATH.finditer(text_of(path))
+        if not (shown(path).startswith(WITH_OTHER_MACHINES) and OTHER_MACHINES.match(match[0]))
     ]
     assert found == []
 
