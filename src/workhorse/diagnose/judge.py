@@ -24,12 +24,23 @@ COMPLAINT = (
     r"\bcannot\b",
     r"\bexception\b",
 )
+# Where a program begins anew, in a log that holds several runs of it.
+STARTS = (
+    r"llama_server: initializing",
+    r"\bbuild: \d+ \([0-9a-f]{7,}",
+    r"vLLM API server version",
+    r"Listening on \S+ \(version",
+    r"server_args=ServerArgs",
+    r"input backend=(?:turbomind|pytorch)",
+    r"Welcome to KoboldCpp",
+    r"systemd\[1\]: Start(?:ed|ing) .{0,60}(?:llama|ollama|llm|lmdeploy|sglang)",
+)
 
 
 @cache
 def _search() -> Search:
     wanted = [e for t in troubles() for e in (*t.lines, *t.near, *t.never)]
-    return Search((*wanted, *TELLING, *COMPLAINT), SERIES)
+    return Search((*wanted, *TELLING, *COMPLAINT), SERIES, STARTS)
 
 
 def scan(chunks: Iterable[bytes]) -> Scanner:

@@ -28,7 +28,10 @@ class Suspect:
 
 
 def rank(
-    known: Sequence[Trouble], seen: dict[str, Seen], facts: Facts, behaves: Iterable[Suspect] = ()
+    known: Sequence[Trouble],
+    seen: dict[str, Seen],
+    facts: Facts,
+    behaves: Iterable[Suspect] = (),
 ) -> tuple[Suspect, ...]:
     """The troubles seen, the likeliest first, each with its consequences folded under it.
 
@@ -53,15 +56,33 @@ def rank(
 
 
 def suspect(trouble: Trouble, seen: dict[str, Seen], facts: Facts) -> Suspect | None:
-    """The trouble with its evidence; None when nothing shows it or something rules it out."""
-    lines = [line for e in trouble.lines if e in seen for line in seen[e].samples]
-    near = [line for e in trouble.near if e in seen for line in seen[e].samples[:1]]
-    if not lines or any(e in seen for e in trouble.never) or (trouble.needs_near and not near):
+    """The trouble with its evidence; None when nothing shows it or something rules it out.
+
+    What other runs of the program said than the last one with the trouble is no sign of it.
+    """
+    shown = [seen[e] for e in trouble.lines if e in seen]
+    if not shown:
         return None
-    shown = sorted((*lines, *near), key=lambda line: line.number)
-    unique = {line.number: line for line in shown}
+    run = max(max(s.runs) for s in shown)
+
+    def holds(expression: str) -> bool:
+        """Seen in the run that has the trouble, or before the first (what the shell showed)."""
+        return expression in seen and bool(seen[expression].runs & {run, 0})
+
+    lines = [line for s in shown for line in s.samples]
+    near = [line for e in trouble.near if holds(e) for line in seen[e].samples[:1]]
+    if any(holds(e) for e in trouble.never):
+        return None
+    if trouble.needs_near and not near:
+        return None
+    lines.sort(key=_number)
+    unique = {line.number: line for line in (*lines, *sorted(near, key=_number))}
     confidence = trouble.sure + NEAR * min(len(near), 2)
     return _weighed(Suspect(trouble, confidence, tuple(unique.values())), facts)
+
+
+def _number(line: Line) -> int:
+    return line.number
 
 
 def _weighed(found: Suspect, facts: Facts) -> Suspect | None:

@@ -15,6 +15,8 @@ SAMPLES_MAX = 3
 GROUPS_MAX = 64
 # Lines that differ in digits alone are looked at once; so many different ones are remembered.
 _SHAPES_MAX = 100_000
+_RUNS_MAX = 10_000
+_DIGITS = b"0123456789"
 # Figures of a series (tokens a second) that are kept.
 SERIES_MAX = 5_000
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -31,32 +33,39 @@ class Line:
 
 @dataclass(slots=True)
 class Seen:
-    """What one expression found: the first different lines, and the groups of its matches."""
+    """What one expression found: the first different lines, and the groups of its matches.
+
+    `runs` are those of the program in which it matched; 0 is before the first start.
+    """
 
     samples: list[Line] = field(default_factory=list)
     groups: list[tuple[str, ...]] = field(default_factory=list)
+    runs: set[int] = field(default_factory=set)
 
 
 class Search:
     """Many expressions made ready to be looked for at once; may serve many logs.
 
     `series` are those whose every match counts, for the figures in their groups; of the others
-    lines that differ in digits alone count once. Raises ValueError for an expression without a
-    literal of four bytes: it would have to see every line.
+    lines that differ in digits alone count once. `starts` mark where a program begins anew.
+    Raises ValueError for an expression without a literal of four bytes: it would have to see
+    every line.
     """
 
-    def __init__(self, expressions: Sequence[str], series: Sequence[str] = ()) -> None:
-        self.series = frozenset(series)
+    def __init__(
+        self, expressions: Sequence[str], series: Sequence[str] = (), starts: Sequence[str] = ()
+    ) -> None:
+        self.series, self.starts = frozenset(series), frozenset(starts)
         self._compiled: dict[str, re.Pattern[str]] = {}
-        self.of_anchor: dict[bytes, list[str]] = {}
-        for expression in dict.fromkeys((*expressions, *series)):
+        of_anchor: dict[bytes, list[str]] = {}
+        for expression in dict.fromkeys((*expressions, *series, *starts)):
             found = anchors(expression)
             if not found:
                 raise ValueError(f"no literal in every match of {expression!r}")
             for anchor in found:
-                self.of_anchor.setdefault(anchor.encode(), []).append(expression)
-        self.anchors = list(self.of_anchor)
-        self.automaton = BytesAhoCorasick(self.anchors)
+                of_anchor.setdefault(anchor.encode(), []).append(expression)
+        self.automaton = BytesAhoCorasick(list(of_anchor))
+        self.of_anchor = list(of_anchor.values())
 
     def compiled(self, expression: str) -> re.Pattern[str]:
         """The expression, compiled when a log first needs it: most logs need few."""
@@ -70,11 +79,9 @@ class Scanner:
 
     def __init__(self, search: Search) -> None:
         self._search = search
-        self._of_anchor = {anchor: list(known) for anchor, known in search.of_anchor.items()}
-        self._anchors = search.anchors
-        self._automaton = search.automaton
-        self._shapes: set[int] = set()
-        self._full: set[str] = set()
+        # Of each kind of line that was looked at: whether it matched.
+        self._shapes: dict[int, bool] = {}
+        self._run = 0
         self.seen: dict[str, Seen] = {}
         self.lines = 0
 
@@ -82,55 +89,50 @@ class Scanner:
         """Take the whole log, in chunks of any size."""
         for block in _whole_lines(chunks):
             self._block(block)
-            if self._full:
-                self._drop_full()
 
     def _block(self, block: bytes) -> None:
         """Look at each line that holds an anchor."""
-        looked_at: set[tuple[int, str]] = set()
-        found = self._automaton.find_matches_as_indexes(block.lower(), overlapping=True)
-        begin = end = 0
-        for index, start, _ in found:
+        looked_at: set[str] = set()
+        lower = block.lower()
+        begin, end, shape = 0, 0, b""
+        for index, start, _ in self._search.automaton.find_matches_as_indexes(
+            lower, overlapping=True
+        ):
             if not begin <= start < end:
                 begin, end = _line_around(block, start)
-            for expression in self._of_anchor[self._anchors[index]]:
-                if expression not in self._full and (begin, expression) not in looked_at:
-                    looked_at.add((begin, expression))
-                    self._look(expression, block, begin, end)
+                shape = block[begin:end].translate(None, _DIGITS)
+                looked_at.clear()
+            for expression in self._search.of_anchor[index]:
+                if expression not in looked_at:
+                    looked_at.add(expression)
+                    self._look(expression, block, begin, end, shape)
         self.lines += block.count(b"\n")
 
-    def _look(self, expression: str, block: bytes, begin: int, end: int) -> None:
-        raw = block[begin:end]
+    def _look(self, expression: str, block: bytes, begin: int, end: int, shape: bytes) -> None:
         serial = expression in self._search.series
-        if not serial:
-            shape = hash((expression, raw.translate(None, b"0123456789")))
-            if shape in self._shapes or len(self._shapes) >= _SHAPES_MAX:
-                return
-            self._shapes.add(shape)
-        text = _COLOURS.sub("", raw.decode("utf-8", errors="replace")).strip()
+        key = hash((expression, shape))
+        known = self._shapes.get(key)
+        if known is False or (known is None and len(self._shapes) >= _SHAPES_MAX):
+            return
+        if known and not serial:
+            self._note_run(expression)
+            return
+        text = _COLOURS.sub("", block[begin:end].decode("utf-8", errors="replace")).strip()
         match = self._search.compiled(expression).search(text)
+        self._shapes[key] = match is not None
         if match is None:
             return
         seen = self.seen.setdefault(expression, Seen())
         if len(seen.samples) < SAMPLES_MAX:
             seen.samples.append(Line(self.lines + block.count(b"\n", 0, begin) + 1, text))
-        if match.groups():
+        if match.groups() and len(seen.groups) < (SERIES_MAX if serial else GROUPS_MAX):
             seen.groups.append(tuple(group or "" for group in match.groups()))
-        wanted = SERIES_MAX if serial else GROUPS_MAX if match.groups() else SAMPLES_MAX
-        if max(len(seen.samples) if not match.groups() else 0, len(seen.groups)) >= wanted:
-            self._full.add(expression)
+        self._note_run(expression)
 
-    def _drop_full(self) -> None:
-        """Search no longer for what has been seen often enough: common lines cost time."""
-        for anchor, known in list(self._of_anchor.items()):
-            left = [expression for expression in known if expression not in self._full]
-            if left:
-                self._of_anchor[anchor] = left
-            else:
-                del self._of_anchor[anchor]
-        self._full.clear()
-        self._anchors = list(self._of_anchor)
-        self._automaton = BytesAhoCorasick(self._anchors)
+    def _note_run(self, expression: str) -> None:
+        if expression in self._search.starts and self._run < _RUNS_MAX:
+            self._run += 1
+        self.seen[expression].runs.add(self._run)
 
 
 def _line_around(block: bytes, place: int) -> tuple[int, int]:
