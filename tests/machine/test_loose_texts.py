@@ -38,6 +38,9 @@ def test_a_folder_of_texts_is_a_machine() -> None:
     assert [link.path for link in machine.gpu_links] == ["SYS"]
     assert [gpu.numa_node for gpu in machine.gpus] == [0, 1] and machine.gpu_troubles == ()
     assert any("lscpu -e" in doubt.en for doubt in machine.doubts)
+    told = machine.learned_from
+    assert (told["cpu"], told["memory"]) == ("lscpu, numactl -H", "numactl -H")
+    assert "nvidia-smi" in told["gpus"]
 
 
 def test_nodes_of_cards_are_taken_from_the_topology_alone() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 
 from workhorse.cli.show import console, print_table
-from workhorse.records import Bandwidth, Cpu, Dimm, Machine
+from workhorse.records import Bandwidth, Cpu, Machine
 from workhorse.text import Language, Text, same
 from workhorse.units import UNKNOWN, show_bandwidth, show_bytes, show_duration, show_share
 
@@ -17,7 +17,8 @@ DECIDING_FLAGS = {
 }  # fmt: skip
 FACT = (Text("fact", "项目"), Text("value", "取值"))
 UNLIMITED = Text("none", "无限制")
-UNREADABLE = Text("not known (reading it needs root)", "未知（读取需要 root）")
+NEEDS_ROOT = Text("not known (reading it needs root)", "未知（读取需要 root）")
+NEEDS_DMIDECODE = Text("not known (needs root and dmidecode)", "未知（需要 root 和 dmidecode）")
 Rows = list[tuple[Text, str | Text]]
 
 
@@ -137,7 +138,7 @@ def memory_rows(machine: Machine) -> Rows:
         (Text("total", "总量"), show_bytes(memory.total_bytes)),
         (Text("available", "可用"), show_bytes(memory.available_bytes)),
         (Text("swap, free / total", "交换区，空闲 / 总量"), swap),
-        (Text("modules", "内存条"), show_modules(memory.dimms)),
+        (Text("modules", "内存条"), show_modules(machine)),
         (Text("channels in use of each socket", "每路启用的通道"), show_channels(machine)),
         (Text("rated bandwidth", "额定带宽"), show_bandwidth(rated)),
         (Text("best measured reading (share of rated)", "实测最高读取（占额定）"), measured),
@@ -151,10 +152,11 @@ def _whole_machine(machine: Machine) -> list[Bandwidth]:
     return [b for b in machine.memory.bandwidths if not several or b.node is None]
 
 
-def show_modules(dimms: Sequence[Dimm] | None) -> str | Text:
-    """The filled slots, equal modules counted together."""
+def show_modules(machine: Machine) -> str | Text:
+    """The filled slots, equal modules counted together; a virtual machine has none to show."""
+    dimms = machine.memory.dimms
     if dimms is None:
-        return UNREADABLE
+        return UNKNOWN if machine.system.hypervisor else NEEDS_DMIDECODE
     filled = sorted(
         (d.size_bytes or 0, d.kind or "", d.configured_mt_s or 0, d.rated_mt_s or 0)
         for d in dimms

@@ -1,6 +1,6 @@
 """Tables of what a Machine runs: kernel settings, system, software, disks."""
 
-from workhorse.cli.probe_tables import UNREADABLE, Rows, counted, show_count, show_switch
+from workhorse.cli.probe_tables import NEEDS_ROOT, Rows, counted, show_count, show_switch
 from workhorse.cli.show import print_table
 from workhorse.records import Machine
 from workhorse.text import Language, Text, same
@@ -63,7 +63,7 @@ def _around(name: str | None) -> str | Text:
 def show_log(machine: Machine) -> Text:
     """Whether the kernel's log was readable, and how much in it matters."""
     if machine.events is None:
-        return UNREADABLE
+        return NEEDS_ROOT
     times = sum(event.times for event in machine.events)
     if not times:
         return Text("no errors", "无错误")

@@ -7,11 +7,13 @@ commands, with or without the prompts between them.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from workhorse.machine.card_text import card_files
+from workhorse.machine.cpu import CPU_ROOT
 from workhorse.machine.cpu_text import inferred, kernel_files, lscpu_facts
 from workhorse.machine.files import said_path
+from workhorse.machine.numa import NODE_ROOT
 from workhorse.machine.nvml import NVML_CAPTURE
 from workhorse.machine.pci import PCI_ROOT
 from workhorse.machine.smi_csv_text import parse_csv
@@ -98,6 +100,7 @@ class LooseTexts:
     architecture: str | None = None
     glibc: str | None = None
     cores_inferred: bool = False
+    learned_from: dict[str, str] = field(default_factory=dict)  # the commands, by group of facts
 
 
 def recognise(texts: Mapping[str, str]) -> LooseTexts:
@@ -229,4 +232,21 @@ def _with_kernel_files(found: dict[str, str], unknown: tuple[str, ...]) -> Loose
         architecture=lscpu_facts(lscpu).get("Architecture") or (uname[2] if uname else None),
         glibc=ldd[1] if ldd else None,
         cores_inferred=not told and inferred(lscpu, table),
+        learned_from=_sources(found, made),
     )
+
+
+def _sources(found: dict[str, str], made: dict[str, str]) -> dict[str, str]:
+    """The commands that told each group of facts of which the kernel's own files are not there."""
+    names = {
+        LSCPU: "lscpu", LSCPU_TABLE: "lscpu -e", NUMACTL: "numactl -H",
+        "proc/cpuinfo": "/proc/cpuinfo",
+    }  # fmt: skip
+    told = ", ".join(name for path, name in names.items() if path in found)
+    sources: dict[str, str] = {}
+    for group, path in (("cpu", f"{CPU_ROOT}/online"), ("nodes", f"{NODE_ROOT}/online")):
+        if path in made and path not in found:
+            sources[group] = told
+    if "proc/meminfo" in made and "proc/meminfo" not in found:
+        sources["memory"] = "free" if FREE in found else "numactl -H"
+    return sources

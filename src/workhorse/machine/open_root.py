@@ -97,6 +97,7 @@ def _packed(loose: LooseTexts) -> PackedFiles:
         "glibc": loose.glibc,
         "unknown_texts": loose.unknown,
         "cores_inferred": loose.cores_inferred,
+        "learned_from": loose.learned_from,
     }
     return PackedFiles({**loose.files, CAPTURE_NOTE: note})
 

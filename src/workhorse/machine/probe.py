@@ -117,7 +117,7 @@ def read_machine(files: HostFiles, *, deep: bool = False) -> Machine:
         gpus=found.gpus,
         disks=(),
         busy_cpus=None,
-        learned_from=_sources(files.live, found.from_text),
+        learned_from=_sources(files.live, found.from_text) | running.learned_from,
         doubts=(
             *note_doubts,
             *cpu_doubts,

@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -28,6 +28,7 @@ class Running:
     glibc: str | None = None
     libgomp: bool | None = None
     container: str | None = None  # as the environment of the process says
+    learned_from: dict[str, str] = field(default_factory=dict)  # where texts stand for files
 
 
 def ask_running() -> Running:
@@ -49,6 +50,7 @@ class _Note:
     affinity: tuple[int, ...] | None = None
     unknown_texts: tuple[str, ...] = ()  # of texts pasted together
     cores_inferred: bool = False
+    learned_from: dict[str, str] = field(default_factory=dict)
     container: str | None = None
 
 
@@ -89,6 +91,11 @@ def read_note(files: HostFiles) -> tuple[Running, tuple[Text, ...]]:
         glibc=words(note.glibc),
         libgomp=note.libgomp,
         container=words(note.container, longest=40),
+        learned_from={
+            group: told
+            for group in ("cpu", "nodes", "memory")
+            if (told := words(note.learned_from.get(group))) is not None
+        },
     )
     return running, tuple(doubts)
 
