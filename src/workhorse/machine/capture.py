@@ -130,9 +130,10 @@ def save_capture(recorded: RecordedFiles, machine: Machine, folder: Path) -> Sav
             _write(Path(partial, path), text)
         Path(partial).rename(target)  # takes the place of an empty folder, and of nothing else
     except OSError as error:
-        if partial is not None:
-            shutil.rmtree(partial, ignore_errors=True)
         raise _cannot_write(folder, error) from error
+    finally:
+        if partial is not None:  # gone where all went well
+            shutil.rmtree(partial, ignore_errors=True)
     written = [text.encode() for text in texts.values() if text is not None]
     return Saved(folder, len(written), sum(map(len, written)))
 
