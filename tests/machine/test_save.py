@@ -83,6 +83,15 @@ def hostile_machine() -> tuple[Machine, RecordedFiles]:
     return measured, recorded
 
 
+def test_of_a_quiet_log_only_is_kept_that_it_was_read(tmp_path: Path) -> None:
+    said = {"commands/dmesg.txt": "[    1.000000] audit: user ann at tty1\n"}
+    recorded = RecordedFiles(PackedFiles({**said}))
+    machine = read_machine(recorded)
+    save_capture(recorded, machine, tmp_path / "a")
+    assert machine.events == () == probe(tmp_path / "a").events
+    assert "ann" not in (tmp_path / "a" / "commands" / "dmesg.txt").read_text()
+
+
 def test_personal_data_is_removed_and_the_machine_is_the_same(tmp_path: Path) -> None:
     machine, recorded = hostile_machine()
     texts = capture_texts(recorded, machine, secrets={"ann"}, date="2026-11-30")

@@ -201,10 +201,9 @@ def _ours(path: str) -> bool:
 
 
 def _telling_lines(log: str) -> str:
-    """The lines that events are made of; the first one, without its builder, where none is."""
-    lines = log.splitlines(keepends=True)
-    kept = [line for line in lines if _LOG_LINE.search(line)]
-    return "".join(kept) or re.sub(r"(Linux version \S+).*", r"\1", "".join(lines[:1]))
+    """The lines that events are made of; a log without any still is one that could be read."""
+    kept = [line for line in log.splitlines(keepends=True) if _LOG_LINE.search(line)]
+    return "".join(kept) or (log and "[    0.000000] nothing of what is looked for\n")
 
 
 def _names_of_here(recorded: RecordedFiles) -> frozenset[str]:
