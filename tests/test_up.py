@@ -260,7 +260,7 @@ def test_an_engine_that_does_not_start_shows_its_log(tmp_path: Path, real_model:
     broken.write_text(
         "#!/bin/sh\n"
         'case "$1" in\n'
-        '--help) echo "--ctx-size --parallel --model --port";;\n'
+        '--help) printf "%s\\n" "--ctx-size N" "--parallel N" "--model F" "--port N";;\n'
         "--version) echo version: 1;;\n"
         '*) echo "0.00.010.000 E load: unknown model architecture: qwen9" >&2; exit 1;;\n'
         "esac\n"

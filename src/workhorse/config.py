@@ -28,6 +28,16 @@ class Places:
         return self.data / "models"
 
     @property
+    def engines(self) -> Path:
+        """Engine builds, one folder each."""
+        return self.data / "engines"
+
+    @property
+    def tools(self) -> Path:
+        """What builds engines: a compiler, cmake, ninja."""
+        return self.data / "tools"
+
+    @property
     def logs(self) -> Path:
         """Engine logs."""
         return self.data / "logs"

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
-
-import aiohttp
+from typing import Protocol
 
 from workhorse import __version__
 from workhorse.bench.doubts import doubts
@@ -17,10 +15,12 @@ from workhorse.bench.load import Progress, measure
 from workhorse.bench.scenario import STANDARD, Scenario, scenario_for
 from workhorse.bench.stats import Summary, summarise
 from workhorse.config import HOST, PORT, Places
-from workhorse.engines.find import binary_build, embedded_build
+from workhorse.engines.find import embedded_build
 from workhorse.engines.llamacpp import launch
 from workhorse.engines.llamacpp_log import explain, read_report
 from workhorse.engines.openmp import ensure_openmp
+from workhorse.engines.supply.builds import Builds
+from workhorse.engines.supply.pick import Picked, named_engine, pick_engine
 from workhorse.engines.verify import (
     GOLDEN_PROMPT,
     golden_request,
@@ -37,6 +37,7 @@ from workhorse.plan.checks import check_cpu
 from workhorse.plan.planner import Wish, make_plan, served_name
 from workhorse.plan.speed import Experience, setup_for
 from workhorse.records import Conditions, EngineBuild, Machine, Model, Plan, Run, Verdict
+from workhorse.run.ask import ask_engine
 from workhorse.run.process import EngineProcess
 from workhorse.run.supervisor import EngineUnavailable, Status, Supervisor
 from workhorse.serve.activity import Activity
@@ -46,7 +47,6 @@ from workhorse.text import Text
 
 # A model may take long to read from an old disk: 70 GB at 100 MB/s are twelve minutes.
 READY_TIMEOUT_S = 1800.0
-GOLDEN_TIMEOUT_S = 600.0
 LOG_LINES = 2000  # a load writes about 200
 # Measuring starts when nobody has asked for this long.
 QUIET_BEFORE_MEASURING_S = 2.0
@@ -114,14 +114,16 @@ class Teller(Protocol):
 def decide(ask: Ask, where: Places, fetching: Fetching) -> Decision:
     """Probe, fetch what is missing, read the model and plan. Starts nothing; blocks."""
     asked = read_gguf(ask.model) if ask.model else None  # a typing error shows before any fetch
-    build = binary_build(ask.engine) if ask.engine else embedded_build()
+    builds = Builds(where.engines)
+    named = named_engine(ask.engine, builds) if ask.engine else None
     here = ask.machine_root is None
     disk_path = ask.model.parent if ask.model else where.models
     machine = probe(disk_path=disk_path) if ask.machine_root is None else probe(ask.machine_root)
-    if here and ask.engine is None:
-        refuse_unfit_cpu(machine, build)
+    picked = named or (pick_engine(builds, machine) if here else Picked(embedded_build()))
+    if here and picked.build.kind == "embedded":
+        refuse_unfit_cpu(machine, picked.build)
         ensure_openmp()
-        build = embedded_build()  # again: it says where the library is
+        picked = replace(picked, build=embedded_build())  # again: it says where the library is
     model = asked or read_gguf(embedded_model(where.data, fetching))
     history: tuple[Experience, ...] = ()
     if here:
@@ -129,8 +131,8 @@ def decide(ask: Ask, where: Places, fetching: Fetching) -> Decision:
             history = Store(where.store).experiences()
         except AppError as error:  # a forecast without it is worth more than no service
             machine = replace(machine, doubts=(*machine.doubts, error.what))
-    plan = make_plan(machine, model, build, ask.wish, history)
-    return Decision(machine, model, plan)
+    plan = make_plan(machine, model, picked.build, ask.wish, history)
+    return Decision(machine, model, picked.explain(plan))
 
 
 def refuse_unfit_cpu(machine: Machine, build: EngineBuild) -> None:
@@ -241,29 +243,6 @@ async def verify_engine(plan: Plan, process: EngineProcess, *, golden: bool) -> 
         answer = await ask_engine(process, "/completion", golden_request())
         return Verdict((*findings, *judge_answer(answer)))
     return Verdict(findings)
-
-
-async def ask_engine(process: EngineProcess, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """The engine's JSON answer; an `AppError` for anything that is none."""
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=GOLDEN_TIMEOUT_S)) as client,
-            client.post(f"{process.base_url}{path}", json=body) as answer,
-        ):
-            document = await answer.json(content_type=None)
-            if answer.status == 200 and isinstance(document, dict):
-                return document
-            said = f"HTTP {answer.status}: {str(document)[:200]}"
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        said = f"{type(error).__name__} {error}"
-    raise AppError(
-        Text(
-            f"The engine did not answer the first prompt: {said}.",
-            f"引擎没有正确回答第一个提示词：{said}。",
-        ),
-        Text(f"Read its log: {process.log_path}", f"请查看引擎日志：{process.log_path}"),
-        speaker="engine",
-    )
 
 
 async def measure_when_quiet(

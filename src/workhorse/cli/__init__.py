@@ -26,6 +26,10 @@ VERBS: dict[str, Text] = {
         "find the cause of a failure in a log, and the fix", "从日志找出故障原因与解决办法"
     ),
     "bench": Text("measure a running service", "测量正在运行的服务"),
+    "engine": Text(
+        "make, install, check and remove engine builds",
+        "构建、安装、验证和删除推理引擎",
+    ),
     "host": Text(
         "show the host's settings, change them, and bring the originals back",
         "查看、更改并恢复本机的系统设置",

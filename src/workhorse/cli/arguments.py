@@ -23,8 +23,11 @@ def add_choices(parser: argparse.ArgumentParser, language: Language) -> None:
     parser.add_argument(
         "--engine",
         type=Path,
-        metavar="PATH",
-        help=Text("a llama-server of your own", "使用自己的 llama-server").in_language(language),
+        metavar="NAME|PATH",
+        help=Text(
+            "an installed build (workhorse engine list) or a llama-server of your own",
+            "已安装的构建（workhorse engine list）或自己的 llama-server",
+        ).in_language(language),
     )
     parser.add_argument(
         "--context",

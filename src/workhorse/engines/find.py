@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from workhorse.engines import embedded
+from workhorse.engines.capabilities import Option, capabilities, read_help
 from workhorse.engines.openmp import openmp_library_dir
 from workhorse.errors import AppError
 from workhorse.records import EngineBuild
@@ -42,7 +43,17 @@ def embedded_build() -> EngineBuild:
         installed = version(PACKAGE)
     except PackageNotFoundError:
         installed = "unknown"
-    settings = {s for action in embedded.parser()._actions for s in action.option_strings}
+    understood = capabilities(
+        [
+            Option(
+                tuple(action.option_strings),
+                None if action.nargs == 0 else "VALUE",
+                # The embedded server's own scale has the level at which buffers are told.
+                "trace" if action.dest == "verbosity" else "",
+            )
+            for action in embedded.parser()._actions
+        ]
+    )
     library_dir = openmp_library_dir()
     return EngineBuild(
         engine="llama.cpp",
@@ -54,8 +65,9 @@ def embedded_build() -> EngineBuild:
         gpu_architectures=(),
         openmp=True,
         library_dir=str(library_dir) if library_dir else None,
-        knows=tuple(sorted(settings)),
+        knows=understood.knows,
         source=f"{PACKAGE} wheel, tried on emulated CPUs 2026-11",
+        forms=understood.forms,
     )
 
 
@@ -72,8 +84,8 @@ def binary_build(path: Path) -> EngineBuild:
             Text(f"The engine {program} {state}.", f"引擎 {program} {state_zh}。"),
             Text("Give the path of a llama-server program.", "请给出 llama-server 程序的路径。"),
         )
-    settings = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", ask(program, "--help")))
-    if not {"--ctx-size", "--parallel", "--model"} <= settings:
+    understood = capabilities(read_help(ask(program, "--help")))
+    if not {"--ctx-size", "--parallel", "--model"} <= set(understood.knows):
         raise AppError(
             Text(f"{program} is not a llama-server.", f"{program} 不是 llama-server。"),
             Text(
@@ -82,7 +94,7 @@ def binary_build(path: Path) -> EngineBuild:
             ),
         )
     numbers = re.search(r"version: (.+)", ask(program, "--version"))
-    devices = ask(program, "--list-devices") if "--list-devices" in settings else ""
+    devices = ask(program, "--list-devices") if "--list-devices" in understood.knows else ""
     return EngineBuild(
         engine="llama.cpp",
         kind="binary",
@@ -92,7 +104,8 @@ def binary_build(path: Path) -> EngineBuild:
         gpu_architectures=None if re.search(r"(?m)^\s*CUDA\d+:", devices) else (),
         openmp=None,
         library_dir=None,
-        knows=tuple(sorted(settings)),
+        knows=understood.knows,
+        forms=understood.forms,
         source=f"{program.name} --help, --version, --list-devices",
     )
 

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterable
 
+from workhorse.knowledge.llamacpp_flags import spell
 from workhorse.records import Launch, Plan
 from workhorse.units import MIB
 
@@ -49,31 +50,32 @@ def settings(plan: Plan, port: int, host: str) -> tuple[str, ...]:
         ("--threads-batch", threads),
         ("--batch-size", str(plan.batch_tokens)),
         ("--ubatch-size", str(plan.micro_batch_tokens)),
-        *load_settings(plan),
-        ("--flash-attn", "on" if plan.flash_attention else "off"),
         ("--cache-type-k", plan.kv_type_k),
         ("--cache-type-v", plan.kv_type_v),
         ("--n-gpu-layers", str(plan.gpu_layers)),
-        # The engine's own fitting would quietly cut the context or move layers to the CPU.
-        ("--fit", "off"),
-        ("--cache-ram", str(plan.prompt_cache_bytes // MIB)),
-        ("--verbosity", LOG_LEVEL_WITH_BUFFERS),
-        # The engine's default answers any web page of any origin.
-        ("--cors-origins", ""),
-        ("--no-ui",),
         ("--slots",),
         ("--metrics",),
     ]
     if plan.embeddings:
         wanted.append(("--embeddings",))
-    return tuple(word for setting in wanted if setting[0] in plan.engine.knows for word in setting)
+    known = [word for words in wanted if words[0] in plan.engine.knows for word in words]
+    return (*known, *changed_settings(plan))
 
 
-def load_settings(plan: Plan) -> Iterable[tuple[str, ...]]:
-    """The load mode in the words of this build: `--no-mmap` became `--load-mode` in 2026."""
-    if "--load-mode" in plan.engine.knows:
-        return [("--load-mode", plan.load_mode)]
-    return {"none": [("--no-mmap",)], "mmap": [], "mlock": [("--mlock",)]}[plan.load_mode]
+def changed_settings(plan: Plan) -> Iterable[str]:
+    """The settings whose spelling changed between versions, in the words of this build."""
+    for setting, value in (
+        ("load mode", plan.load_mode),
+        ("flash attention", "on" if plan.flash_attention else "off"),
+        # The engine's own fitting would quietly cut the context or move layers to the CPU.
+        ("fit", "off"),
+        ("prompt cache", str(plan.prompt_cache_bytes // MIB)),
+        ("log level", LOG_LEVEL_WITH_BUFFERS),
+        # The engine's default answers any web page of any origin.
+        ("origins", ""),
+        ("web page", "off"),
+    ):
+        yield from spell(setting, value, plan.engine.knows, plan.engine.forms) or ()
 
 
 def environment(plan: Plan) -> dict[str, str]:

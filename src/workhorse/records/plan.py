@@ -26,6 +26,7 @@ class EngineBuild:
     library_dir: str | None  # where its shared libraries are, when the system lacks them
     knows: tuple[str, ...]  # settings it understands, by their llama-server flag
     source: str
+    forms: tuple[str, ...] = ()  # how it takes the flags that changed; see llamacpp_flags.toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class BudgetLine:
     """One item of a device's memory budget."""
 
     device: str  # RAM, GPU 0 …
-    item: Literal["weights", "kv", "compute", "output", "runtime", "prompt cache"]
+    item: Literal["weights", "tables", "kv", "compute", "output", "runtime", "prompt cache"]
     n_bytes: int
     basis: Basis
     source: Text
@@ -80,6 +81,22 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """A group of tensors and the device that holds it.
+
+    `layers`: all of these layers that no other group names; `experts`: only their experts;
+    `tables`: embeddings read by row; `disk` means read on demand, never held.
+    """
+
+    group: Literal["layers", "experts", "output", "embedding", "tables"]
+    device: str  # RAM, GPU 0 …, disk
+    n_bytes: int
+    first_layer: int | None = None
+    last_layer: int | None = None
+    memory_nodes: tuple[int, ...] | None = None  # of main memory; None: not bound
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What we decided: everything needed to start the engine, with the reasons."""
 
@@ -110,6 +127,11 @@ class Plan:
     reasons: tuple[Reason, ...]
     rejected: tuple[Rejected, ...]
     verdict: Verdict
+    placement: tuple[Placed, ...] = ()
+    gpu_indexes: tuple[int, ...] = ()  # the cards in use, in the order of the layers
+    layer_split: tuple[int, ...] = ()  # layers on each of them, the output counted as one
+    expert_layers_in_ram: int = 0  # the first so many layers keep their experts in main memory
+    lazy_tables: bool = False  # tables are read by row from the disk
 
 
 @dataclass(frozen=True, slots=True)

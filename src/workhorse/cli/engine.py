@@ -1,0 +1,280 @@
+"""`workhorse engine`: the engine builds of this installation."""
+
+import argparse
+import platform
+from collections.abc import Sequence
+
+from workhorse.cli.arguments import positive
+from workhorse.cli.engine_work import (
+    Work,
+    build_here,
+    install_from,
+    list_builds,
+    remove_builds,
+    verify_builds,
+)
+from workhorse.cli.progress import LateBar
+from workhorse.cli.show import console, print_table, print_verdict
+from workhorse.codec import to_json
+from workhorse.config import places
+from workhorse.engines.supply.builds import Build
+from workhorse.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, AppError
+from workhorse.knowledge.cpu_variants import NATIVE, variants
+from workhorse.records import Verdict
+from workhorse.text import Language, Text
+from workhorse.units import UNKNOWN, show_bytes
+
+ACTIONS = ("list", "install", "build", "verify", "remove")
+# Which options go with which action: anything else is a mistake that must not pass in silence.
+GOES_WITH = {
+    "name": ("install", "build"),
+    "cpu": ("build",),
+    "compiler": ("build",),
+    "jobs": ("build",),
+    "sha256": ("install",),
+    "tools": ("remove",),
+}
+ALL = "all"
+
+
+def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
+    """The options of `engine`."""
+    names = [NATIVE, *(variant.name for variant in variants()), ALL]
+    words = {
+        "action": Text(
+            "list: what is there; install: take a build from a folder, an archive or an address; "
+            "build: make one here; verify: hashes, CPU, C library, GPU code and a generated answer;"
+            " remove: leave nothing of it",
+            "list：已有构建；install：从目录、归档或地址安装；build：在本机构建；"
+            "verify：检查哈希、CPU、C 库、GPU 代码并生成回答；remove：彻底删除",
+        ),
+        "what": Text(
+            "install: the folder, archive or address; verify, remove: names (verify: all)",
+            "install：目录、归档或地址；verify、remove：名称（verify 默认全部）",
+        ),
+        "name": Text("call the build so", "构建的名称"),
+        "cpu": Text(
+            f"build for these CPUs: {', '.join(names)} (default {NATIVE}: this one)",
+            f"适用的 CPU：{'、'.join(names)}（默认 {NATIVE}：本机）",
+        ),
+        "compiler": Text(
+            "packaged: from the package registry, needs nothing else; system: gcc and cmake of "
+            "this system (default packaged)",
+            "packaged：来自软件源，无需其他依赖；system：本系统的 gcc 和 cmake（默认 packaged）",
+        ),
+        "jobs": Text(
+            "compilers at a time (default: what CPUs and memory allow)",
+            "同时编译数（默认按 CPU 和内存决定）",
+        ),
+        "sha256": Text("the hash that the archive must have", "归档必须具有的哈希"),
+        "tools": Text(
+            "also remove the compiler and unfinished builds", "同时删除编译器和未完成的构建"
+        ),
+    }
+    said = {key: text.in_language(language) for key, text in words.items()}
+    parser.add_argument("action", choices=ACTIONS, help=said["action"])
+    parser.add_argument("what", nargs="*", metavar="WHAT", help=said["what"])
+    parser.add_argument("--name", help=said["name"])
+    here = [NATIVE, *(variant.name for variant in variants(platform.machine())), ALL]
+    parser.add_argument("--cpu", nargs="+", choices=here, metavar="CPU", help=said["cpu"])
+    parser.add_argument("--compiler", choices=("packaged", "system"), help=said["compiler"])
+    parser.add_argument("--jobs", type=positive, metavar="N", help=said["jobs"])
+    parser.add_argument("--sha256", type=sha256, metavar="HEX", help=said["sha256"])
+    parser.add_argument("--tools", action="store_true", help=said["tools"])
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do one action; exit 3 when a build does not run here."""
+    refuse_misplaced(args)
+    actions = {
+        "list": run_list,
+        "install": run_install,
+        "build": run_build,
+        "verify": run_verify,
+        "remove": run_remove,
+    }
+    with Speaker(args.lang, quiet=args.json) as speaker:
+        return actions[args.action](args, Work(places(), speaker))
+
+
+def run_list(args: argparse.Namespace, work: Work) -> int:
+    """What is there."""
+    listing = list_builds(work)
+    if args.json:
+        print(to_json(listing))
+        return EXIT_GOOD
+    rows = [
+        (
+            row.manifest.name,
+            row.manifest.cpu_variant,
+            ", ".join((*row.manifest.sass, *row.manifest.ptx)) or "—",
+            f"{row.manifest.source.engine_version} ({row.manifest.source.commit})",
+            row.proven_at or Text("not tried here", "未在本机验证").in_language(args.lang),
+            show_bytes(row.disk_bytes),
+        )
+        for row in listing.builds
+    ]
+    head = (
+        Text("build", "构建"),
+        Text("CPU", "CPU"),
+        Text("GPU code", "GPU 代码"),
+        Text("version", "版本"),
+        Text("answered", "验证于"),
+        Text("disk", "占用"),
+    )
+    print_table(Text("Engine builds", "引擎构建"), head, rows, args.lang)
+    out = console()
+    if listing.tools_bytes or listing.unfinished_bytes:
+        tools, begun = show_bytes(listing.tools_bytes), show_bytes(listing.unfinished_bytes)
+        text = Text(
+            f"Compiler: {tools}; unfinished builds: {begun}. `workhorse engine remove --tools` "
+            "frees both.",
+            f"编译器：{tools}；未完成的构建：{begun}。`workhorse engine remove --tools` 可释放。",
+        )
+        out.print(text.in_language(args.lang), markup=False)
+    for damaged in listing.damaged:
+        out.print(damaged.in_language(args.lang), markup=False)
+    return EXIT_GOOD
+
+
+def run_install(args: argparse.Namespace, work: Work) -> int:
+    """Take a build that was made elsewhere."""
+    if len(args.what) != 1:
+        raise usage(
+            Text(
+                "`engine install` takes one folder, archive or address.",
+                "`engine install` 需要一个目录、归档或地址。",
+            )
+        )
+    built = install_from(work, args.what[0], name=args.name, sha256=args.sha256)
+    return tell_built([built], args)
+
+
+def run_build(args: argparse.Namespace, work: Work) -> int:
+    """Make builds here."""
+    if args.what:
+        raise usage(
+            Text(
+                "`engine build` takes its name by --name.",
+                "`engine build` 的名称请用 --name 指定。",
+            )
+        )
+    wanted = list(dict.fromkeys(args.cpu or [NATIVE]))
+    if ALL in wanted:
+        wanted = [variant.name for variant in variants(platform.machine())]
+    if args.name and len(wanted) > 1:
+        raise usage(Text("--name goes with one --cpu only.", "--name 只能与一个 --cpu 同用。"))
+    built = build_here(
+        work, wanted, name=args.name, compiler=args.compiler or "packaged", jobs_asked=args.jobs
+    )
+    return tell_built(built, args)
+
+
+def run_verify(args: argparse.Namespace, work: Work) -> int:
+    """Check builds, those named or all."""
+    verdicts = verify_builds(work, args.what)
+    if args.json:
+        print(to_json(verdicts))
+    else:
+        for verdict in verdicts.values():
+            print_verdict(verdict, args.lang)
+        if not verdicts:
+            print(Text("There is no build.", "没有任何构建。").in_language(args.lang))
+    return EXIT_NO if any(verdict.blocked for verdict in verdicts.values()) else EXIT_GOOD
+
+
+def run_remove(args: argparse.Namespace, work: Work) -> int:
+    """Remove builds, and with --tools what makes them."""
+    if not args.what and not args.tools:
+        raise usage(Text("`engine remove` needs a name.", "`engine remove` 需要名称。"))
+    freed_bytes = remove_builds(work, args.what, tools=args.tools)
+    if args.json:
+        print(to_json({"removed": args.what, "freed_bytes": freed_bytes}))
+    else:
+        names = ", ".join(args.what) or Text("compiler", "编译器").in_language(args.lang)
+        freed = show_bytes(freed_bytes)
+        text = Text(f"Removed {names}: {freed} freed.", f"已删除 {names}：释放 {freed}。")
+        print(text.in_language(args.lang))
+    return EXIT_GOOD
+
+
+def tell_built(built: Sequence[Build], args: argparse.Namespace) -> int:
+    """The new builds and how to use them."""
+    if args.json:
+        print(to_json([build.manifest for build in built]))
+        return EXIT_GOOD
+    for build in built:
+        manifest = build.manifest
+        size = show_bytes(manifest.n_bytes)
+        minutes = UNKNOWN if manifest.minutes is None else f"{manifest.minutes:.1f} min"
+        text = Text(
+            f"{manifest.name}: {size}, {minutes}. Use it: workhorse up --engine {manifest.name}",
+            f"{manifest.name}：{size}，{minutes}。使用：workhorse up --engine {manifest.name}",
+        )
+        print(text.in_language(args.lang))
+    return EXIT_GOOD
+
+
+def refuse_misplaced(args: argparse.Namespace) -> None:
+    """AppError for an option that another action has, and for words after `list`."""
+    for option, actions in GOES_WITH.items():
+        if getattr(args, option) and args.action not in actions:
+            with_actions = " / ".join(f"engine {action}" for action in actions)
+            raise usage(
+                Text(
+                    f"--{option} only goes with `{with_actions}`.",
+                    f"--{option} 只能与 `{with_actions}` 同用。",
+                )
+            )
+    if args.action == "list" and args.what:
+        raise usage(Text("`engine list` takes no name.", "`engine list` 不需要名称。"))
+
+
+def sha256(word: str) -> str:
+    """64 hexadecimal digits, as argparse wants it."""
+    if len(word) != 64 or set(word.lower()) - set("0123456789abcdef"):
+        raise argparse.ArgumentTypeError(f"{word[:80]!r} is not a SHA-256 (64 hexadecimal digits)")
+    return word.lower()
+
+
+def usage(what: Text) -> AppError:
+    """Wrong usage."""
+    return AppError(
+        what,
+        Text("`workhorse engine --help` shows how.", "用法见 `workhorse engine --help`。"),
+        exit_code=EXIT_USAGE,
+    )
+
+
+class Speaker:
+    """Tells on stderr how far the work is."""
+
+    def __init__(self, language: Language, *, quiet: bool) -> None:
+        self.language = language
+        self.quiet = quiet
+        self._bar: LateBar | None = None
+
+    def __enter__(self) -> "Speaker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def stage(self, words: Text) -> None:
+        """The next stage begins; its bar appears when it takes long."""
+        self.__exit__()
+        self._bar = LateBar(words, self.language)
+        if not self.quiet:
+            console(stderr=True).print(f"[dim]·[/] {words.in_language(self.language)}")
+
+    def progress(self, done: int, total: int | None) -> None:
+        """Steps or bytes of this stage."""
+        if self._bar is not None and not self.quiet:
+            self._bar.step(done, total)
+
+    def found(self, verdict: Verdict) -> None:
+        """What is worth knowing of a build."""
+        self.__exit__()
+        if not self.quiet:
+            print_verdict(verdict, self.language, stderr=True)

@@ -1,0 +1,79 @@
+"""Downloads packages through pip: the user's mirror, proxy, certificates and cache apply."""
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from workhorse.errors import AppError
+from workhorse.models.fetch import Progress
+from workhorse.models.pip_source import PIP
+from workhorse.text import Text
+
+_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")  # of `--progress-bar raw`, pip 24.1 on
+_NO_NETWORK = re.compile(
+    r"NewConnectionError|Connect(?:ion)?Timeout|ReadTimeout|ProxyError|Failed to establish|"
+    r"name resolution|Network is unreachable|Connection (?:refused|reset|broken)|"
+    r"from versions: none",
+    re.IGNORECASE,
+)
+
+
+def run_pip(arguments: Sequence[str], what: Text, progress: Progress) -> None:
+    """Run one pip command; AppError with the cause in its words when it fails."""
+    command = [*PIP, *arguments, "--progress-bar", "raw"]
+    said: list[str] = []
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as pip:
+        try:
+            for line in pip.stdout or ():
+                if match := _PROGRESS.search(line):
+                    progress(int(match[1]), int(match[2]))
+                else:
+                    said.append(line.strip())
+        except BaseException:
+            pip.terminate()
+            raise
+    if pip.returncode:
+        raise pip_failed(what, said)
+
+
+def pip_failed(what: Text, said: Sequence[str]) -> AppError:
+    """Why pip failed, in one sentence and one step; pure."""
+    text = "\n".join(said)
+    lines = [line.removeprefix("ERROR: ") for line in said if line.startswith("ERROR: ")]
+    words = (lines or [line for line in said if line] or ["no reason given"])[0][:300]
+    step = Text("Mend that and run the command again.", "请解决后重新运行。")
+    if "No space left" in text:
+        words, step = (
+            "No space left on device",
+            Text("Free some space and run the command again.", "请清理磁盘空间后重新运行。"),
+        )
+    elif "DO NOT MATCH THE HASHES" in text:
+        words = "a download is not the file that is pinned here; the mirror may be out of order"
+        step = Text(
+            "Set pip's index to another mirror (PIP_INDEX_URL).",
+            "请将 pip 源换成其他镜像（PIP_INDEX_URL）。",
+        )
+    elif _NO_NETWORK.search(text):
+        step = Text(
+            "Connect to the network or set pip's index to a mirror that you can reach "
+            "(PIP_INDEX_URL); or bring a build from another machine: workhorse engine install FILE",
+            "请连接网络，或将 pip 源设为可访问的镜像（PIP_INDEX_URL）；"
+            "也可从另一台机器带来构建：workhorse engine install 文件",
+        )
+    return AppError(
+        Text(f"{what.en} cannot be had: {words}.", f"无法获取{what.zh}：{words}。"), step
+    )
+
+
+def write_requirements(path: Path, lines: Sequence[str]) -> Path:
+    """A requirements file with hashes, for pip."""
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return path

@@ -1,0 +1,64 @@
+"""That a build has generated a text on this machine: kept beside it, of no use elsewhere."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from workhorse.codec import from_json, to_json
+from workhorse.engines.supply.manifest import PROOF, Manifest
+from workhorse.errors import AppError
+from workhorse.models.part_file import local_errors
+from workhorse.records import EngineBuild
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a build said of itself and answered, and when."""
+
+    program_sha256: str
+    when: str  # ISO 8601, UTC
+    version: str
+    knows: tuple[str, ...]
+    forms: tuple[str, ...]
+    answer: str
+    took_s: float  # from the start of the process to the end of the answer
+
+
+def program_sha256(manifest: Manifest) -> str:
+    """The hash of the build's llama-server by its record."""
+    return next(file.sha256 for file in manifest.files if file.path == manifest.program)
+
+
+def write_proof(folder: Path, proof: Proof) -> None:
+    """Keep the proof beside the build."""
+    path = folder / PROOF
+    with local_errors(path):
+        part = path.with_name(f".{PROOF}.part")
+        part.write_text(to_json(proof) + "\n", "utf-8")
+        part.replace(path)
+
+
+def read_proof(folder: Path, manifest: Manifest) -> Proof | None:
+    """The proof of this very program; None when there is none."""
+    with suppress(OSError, AppError):
+        proof = from_json(Proof, (folder / PROOF).read_bytes(), what=PROOF)
+        if proof.program_sha256 == program_sha256(manifest):
+            return proof
+    return None
+
+
+def proven_build(folder: Path, manifest: Manifest, proof: Proof) -> EngineBuild:
+    """The build as plans know it; nothing is started, the proof has what it said of itself."""
+    return EngineBuild(
+        engine="llama.cpp",
+        kind="binary",
+        command=(str(folder / manifest.program),),
+        version=f"{proof.version}, {manifest.name}",
+        needs_flags=manifest.needs_flags,
+        gpu_architectures=manifest.sass,
+        openmp=manifest.openmp,
+        library_dir=None,
+        knows=proof.knows,
+        source=f"{manifest.source.package} {manifest.source.version}, {manifest.compiler}",
+        forms=proof.forms,
+    )
