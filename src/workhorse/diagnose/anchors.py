@@ -30,7 +30,7 @@ def _best(parts: Any) -> tuple[str, ...]:
         choices.append(_required(str(operation), value))
     choices.append((run,))
     usable = [c for c in choices if c and all(_size(literal) >= SHORTEST for literal in c)]
-    best = max(usable, key=lambda c: min(map(_size, c)), default=())
+    best = max(usable, key=lambda c: (min(map(_size, c)), -len(c)), default=())
     return tuple(dict.fromkeys(literal.lower() for literal in best))
 
 

@@ -12,7 +12,7 @@ OFFLOADED = r"offloaded (\d+)/(\d+) layers to GPU"
 _SLOT = r"(?:\bid +(\d+) \| .{0,80}?)?"
 PREFILL = _SLOT + r"prompt eval time =\s*([\d.]+) ms /\s*(\d+) tokens"
 DECODE = _SLOT + r"(?<!prompt )\beval time =\s*([\d.]+) ms /\s*(\d+) (?:tokens|runs)"
-FIT = r"context.{0,60}?(?:reduced|lowered|shrunk|adjusted).{0,40}?from (\d+) to (\d+)"
+FIT = r"context.{0,60}?(?:reduced from|lowered from|shrunk from|adjusted from) (\d+) to (\d+)"
 SERIES = (OFFLOADED, PREFILL, DECODE, FIT)
 
 # Fewer requests than this say nothing of a trend; the first is a warm-up.

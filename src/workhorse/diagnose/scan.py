@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ahocorasick_rs import BytesAhoCorasick
+from ahocorasick_rs import BytesAhoCorasick, Implementation
 
 from workhorse.diagnose.anchors import anchors
 
@@ -16,11 +16,22 @@ GROUPS_MAX = 64
 # Lines that differ in digits alone are looked at once; so many different ones are remembered.
 _SHAPES_MAX = 100_000
 _RUNS_MAX = 10_000
+_REPEATS_MAX = 8  # of one expression in one run of the program
 _DIGITS = b"0123456789"
 # Figures of a series (tokens a second) that are kept.
 SERIES_MAX = 5_000
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TAIL_BYTES_MAX = 1024**2
+# Source code and manuals hold the same sentences as logs; a trace back shows the code as well.
+_CODE = re.compile(
+    r"%(?:[sdurxi]|[lz]+[dux])\b|;\s*$|\{\s*$|\\n[\"'][;)\s]*$|\s//\s|:\s*#"
+    r"|^\s*(?://|/\*|\* |#include|#define|def |class |from |import )"
+    r"|\b(?:throw|raise|except|catch|assert|elif)(?: [\w(\"']|\()"
+    r"|\b(?:printf?|if|format|die|warn|fail|error)\(|^\s*(?:if|while|for) .*:$"
+    r"|\b(?:if|for|while|switch) \("
+    r"|\bf[\"'][^\"']*\{|LOG_\w+\(|</?(?:td|li|p|code|h\d|br)>"
+    r"|^\s*(?:[-*>]|\|) .*`|^\s*[\"'][\w: ]+[\"'],?$"
+)
 
 
 @dataclass(slots=True)
@@ -64,7 +75,8 @@ class Search:
                 raise ValueError(f"no literal in every match of {expression!r}")
             for anchor in found:
                 of_anchor.setdefault(anchor.encode(), []).append(expression)
-        self.automaton = BytesAhoCorasick(list(of_anchor))
+        # A third faster than the default, for 20 MB (1,300 literals, Nov 2026).
+        self.automaton = BytesAhoCorasick(list(of_anchor), implementation=Implementation.DFA)
         self.of_anchor = list(of_anchor.values())
 
     def compiled(self, expression: str) -> re.Pattern[str]:
@@ -80,8 +92,11 @@ class Scanner:
     def __init__(self, search: Search) -> None:
         self._search = search
         # Of each kind of line that was looked at: whether it matched.
-        self._shapes: dict[int, bool] = {}
+        self._shapes: dict[tuple[str, int], bool] = {}
         self._run = 0
+        # In which run an expression was met so often that more would add nothing to it.
+        self._settled: dict[str, int] = {}
+        self._repeats: dict[str, int] = {}
         self.seen: dict[str, Seen] = {}
         self.lines = 0
 
@@ -92,33 +107,38 @@ class Scanner:
 
     def _block(self, block: bytes) -> None:
         """Look at each line that holds an anchor."""
+        of_anchor, settled, shapes = self._search.of_anchor, self._settled, self._shapes
         looked_at: set[str] = set()
-        lower = block.lower()
-        begin, end, shape = 0, 0, b""
+        begin = end = shape = 0
         for index, start, _ in self._search.automaton.find_matches_as_indexes(
-            lower, overlapping=True
+            block.lower(), overlapping=True
         ):
-            if not begin <= start < end:
-                begin, end = _line_around(block, start)
-                shape = block[begin:end].translate(None, _DIGITS)
-                looked_at.clear()
-            for expression in self._search.of_anchor[index]:
-                if expression not in looked_at:
-                    looked_at.add(expression)
-                    self._look(expression, block, begin, end, shape)
+            for expression in of_anchor[index]:
+                if settled.get(expression) == self._run:
+                    continue
+                if not begin <= start < end:
+                    begin, end = _line_around(block, start)
+                    shape = hash(block[begin:end].translate(None, _DIGITS))
+                    looked_at.clear()
+                if expression in looked_at or shapes.get((expression, shape)) is False:
+                    continue
+                looked_at.add(expression)
+                self._look(expression, block, begin, end, shape)
         self.lines += block.count(b"\n")
 
-    def _look(self, expression: str, block: bytes, begin: int, end: int, shape: bytes) -> None:
+    def _look(self, expression: str, block: bytes, begin: int, end: int, shape: int) -> None:
         serial = expression in self._search.series
-        key = hash((expression, shape))
+        key = (expression, shape)
         known = self._shapes.get(key)
-        if known is False or (known is None and len(self._shapes) >= _SHAPES_MAX):
+        if known is None and len(self._shapes) >= _SHAPES_MAX:
             return
-        if known and not serial:
+        if known and (not serial or len(self.seen[expression].groups) >= SERIES_MAX):
             self._note_run(expression)
             return
         text = _COLOURS.sub("", block[begin:end].decode("utf-8", errors="replace")).strip()
         match = self._search.compiled(expression).search(text)
+        if match is not None and _CODE.search(text):
+            match = None
         self._shapes[key] = match is not None
         if match is None:
             return
@@ -130,8 +150,14 @@ class Scanner:
         self._note_run(expression)
 
     def _note_run(self, expression: str) -> None:
-        if expression in self._search.starts and self._run < _RUNS_MAX:
-            self._run += 1
+        """Note in which run of the program the expression matched."""
+        if expression in self._search.starts:
+            self._run += self._run < _RUNS_MAX
+            self._repeats.clear()
+        elif expression not in self._search.series:
+            repeats = self._repeats[expression] = self._repeats.get(expression, 0) + 1
+            if repeats >= _REPEATS_MAX:
+                self._settled[expression] = self._run
         self.seen[expression].runs.add(self._run)
 
 
@@ -150,7 +176,9 @@ def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     tail = b""
     for chunk in chunks:
         # Windows and progress bars end lines with a carriage return.
-        chunk = tail + chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if b"\r" in chunk:
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        chunk = tail + chunk
         cut = chunk.rfind(b"\n") + 1
         if cut == 0 and len(chunk) < _TAIL_BYTES_MAX:
             tail = chunk
