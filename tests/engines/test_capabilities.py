@@ -14,7 +14,8 @@ from workhorse.engines.capabilities import Capabilities, Option, capabilities, r
 from workhorse.engines.find import embedded_build
 from workhorse.engines.llamacpp import launch
 from workhorse.knowledge.llamacpp_flags import forms, spell
-from workhorse.plan.planner import Wish, make_plan
+from workhorse.plan.planner import make_plan
+from workhorse.plan.wish import Wish
 
 HELPS = Path(__file__).parent / "helps"
 VERSIONS = sorted(path.stem for path in HELPS.glob("*.txt"))

@@ -10,7 +10,8 @@ from workhorse.engines import embedded
 from workhorse.engines.find import binary_build, embedded_build
 from workhorse.engines.llamacpp import command_line, environment, launch
 from workhorse.errors import AppError
-from workhorse.plan.planner import Wish, make_plan
+from workhorse.plan.planner import make_plan
+from workhorse.plan.wish import Wish
 from workhorse.records import Plan
 
 

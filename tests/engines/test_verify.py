@@ -8,7 +8,8 @@ import pytest
 import builders
 from workhorse.engines.llamacpp_log import EngineReport
 from workhorse.engines.verify import judge_answer, judge_embedding, judge_log
-from workhorse.plan.planner import Wish, make_plan
+from workhorse.plan.planner import make_plan
+from workhorse.plan.wish import Wish
 from workhorse.records import Plan
 from workhorse.units import MIB
 

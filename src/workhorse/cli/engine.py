@@ -75,8 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     parser.add_argument("action", choices=ACTIONS, help=said["action"])
     parser.add_argument("what", nargs="*", metavar="WHAT", help=said["what"])
     parser.add_argument("--name", help=said["name"])
-    here = [NATIVE, *(variant.name for variant in variants(platform.machine())), ALL]
-    parser.add_argument("--cpu", nargs="+", choices=here, metavar="CPU", help=said["cpu"])
+    parser.add_argument("--cpu", nargs="+", type=cpu, metavar="CPU", help=said["cpu"])
     parser.add_argument("--compiler", choices=("packaged", "system"), help=said["compiler"])
     parser.add_argument("--jobs", type=positive, metavar="N", help=said["jobs"])
     parser.add_argument("--sha256", type=sha256, metavar="HEX", help=said["sha256"])
@@ -228,6 +227,14 @@ def refuse_misplaced(args: argparse.Namespace) -> None:
             )
     if args.action == "list" and args.what:
         raise usage(Text("`engine list` takes no name.", "`engine list` 不需要名称。"))
+
+
+def cpu(word: str) -> str:
+    """A kind of CPU that this machine's compiler builds for, as argparse wants it."""
+    names = [NATIVE, *(variant.name for variant in variants(platform.machine())), ALL]
+    if word not in names:
+        raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(names)}")
+    return word
 
 
 def sha256(word: str) -> str:

@@ -15,7 +15,7 @@ from workhorse.engines.supply.build import Order, make_builds, unfinished
 from workhorse.engines.supply.builds import Build, Builds, disk_bytes
 from workhorse.engines.supply.check import answered, damaged_files, judge_build
 from workhorse.engines.supply.install import downloads, install_build
-from workhorse.engines.supply.manifest import Manifest
+from workhorse.engines.supply.manifest import PROOF, Manifest
 from workhorse.engines.supply.proof import (
     Proof,
     program_sha256,
@@ -156,6 +156,9 @@ def verify_one(work: Work, build: Build, machine: Machine) -> Verdict:
     manifest = build.manifest
     work.tell.stage(Text(f"checking {manifest.name}", f"检查 {manifest.name}"))
     verdict = judge_build(manifest, damaged_files(build.folder, manifest), machine)
+    # What was proven once is proven no more: no plan may take it before it answers again.
+    with local_errors(build.folder):
+        (build.folder / PROOF).unlink(missing_ok=True)
     if verdict.blocked:
         return verdict
     try:
@@ -208,7 +211,9 @@ def refuse_blocked(verdict: Verdict) -> None:
     """AppError with exit code 3 when something speaks against the build here."""
     for finding in verdict.findings:
         if finding.level == "blocker":
-            raise AppError(finding.seen, finding.remedy, exit_code=EXIT_NO)
+            command = f" {finding.command}" if finding.command else ""
+            step = Text(f"{finding.remedy.en}{command}", f"{finding.remedy.zh}{command}")
+            raise AppError(finding.seen, step, exit_code=EXIT_NO)
 
 
 def does_not_answer(manifest: Manifest, error: AppError) -> Finding:

@@ -97,9 +97,7 @@ def cpu_finding(manifest: Manifest, machine: Machine) -> list[Finding]:
             code="engine.cpu-flags-missing",
             level="blocker",
             seen=Text(
-                f"{manifest.name} ({manifest.cpu_variant}) uses {flags}; {name} has none of it."
-                if len(missing) > 1
-                else f"{manifest.name} ({manifest.cpu_variant}) uses {flags}; {name} has not.",
+                f"{manifest.name} ({manifest.cpu_variant}) uses {flags}, which {name} does not have.",
                 f"{manifest.name}（{manifest.cpu_variant}）使用 {flags}，而 {name} 不支持。",
             ),
             why=Text(

@@ -48,7 +48,7 @@ def pip_failed(what: Text, said: Sequence[str]) -> AppError:
     """Why pip failed, in one sentence and one step; pure."""
     text = "\n".join(said)
     lines = [line.removeprefix("ERROR: ") for line in said if line.startswith("ERROR: ")]
-    words = (lines or [line for line in said if line] or ["no reason given"])[0][:300]
+    words = (lines or [line for line in said if line][-1:] or ["no reason given"])[0][:300]
     step = Text("Mend that and run the command again.", "请解决后重新运行。")
     if "No space left" in text:
         words, step = (

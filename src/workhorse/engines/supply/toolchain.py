@@ -122,18 +122,18 @@ def system_toolchain() -> Toolchain:
     """The system's compiler, cmake and ninja; AppError with the command when one is missing."""
     wanted = {"cmake": "cmake", "ninja": "ninja-build", "cc": "gcc", "c++": "g++"}
     paths = {name: shutil.which(name) for name in wanted}
-    missing = [package for name, package in wanted.items() if paths[name] is None]
+    missing = [name for name in wanted if paths[name] is None]
     if missing:
         sudo = "" if os.geteuid() == 0 else "sudo "
-        names = ", ".join(missing)
+        names, packages = ", ".join(missing), " ".join(wanted[name] for name in missing)
         raise AppError(
             Text(
                 f"The system has no complete compiler; missing: {names}.",
                 f"系统没有完整的编译器，缺少：{names}。",
             ),
             Text(
-                f"{sudo}apt-get install {' '.join(missing)}, or leave out --compiler system.",
-                f"{sudo}apt-get install {' '.join(missing)}，或不加 --compiler system。",
+                f"{sudo}apt-get install {packages}, or leave out --compiler system.",
+                f"{sudo}apt-get install {packages}，或不加 --compiler system。",
             ),
         )
     return Toolchain(
