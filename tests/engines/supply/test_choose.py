@@ -220,6 +220,13 @@ def test_no_engine_at_all(tmp_path: Path) -> None:
         pick_engine(Builds(tmp_path), machine(), missing)
 
 
+def test_a_cpu_that_no_engine_here_fits(tmp_path: Path) -> None:
+    with pytest.raises(AppError, match="workhorse engine build") as refused:
+        pick_engine(Builds(tmp_path), machine(("avx",)), lambda: builders.EMBEDDED)
+    assert "avx2, fma" in refused.value.what.en
+    assert refused.value.exit_code == EXIT_NO
+
+
 def test_an_engine_by_name_or_path(tmp_path: Path) -> None:
     builds = Builds(tmp_path)
     put(builds, "b")

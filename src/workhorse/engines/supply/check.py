@@ -97,7 +97,8 @@ def cpu_finding(manifest: Manifest, machine: Machine) -> list[Finding]:
             code="engine.cpu-flags-missing",
             level="blocker",
             seen=Text(
-                f"{manifest.name} ({manifest.cpu_variant}) uses {flags}, which {name} does not have.",
+                f"{manifest.name} ({manifest.cpu_variant}) uses {flags}, which {name} does not "
+                "have.",
                 f"{manifest.name}（{manifest.cpu_variant}）使用 {flags}，而 {name} 不支持。",
             ),
             why=Text(

@@ -14,7 +14,7 @@ from workhorse.engines.supply.manifest import Manifest
 from workhorse.engines.supply.proof import program_sha256, proven_build, read_proof
 from workhorse.errors import EXIT_NO, AppError
 from workhorse.models.part_file import sha256_of
-from workhorse.plan.checks import architecture
+from workhorse.plan.checks import architecture, check_cpu
 from workhorse.records import EngineBuild, Machine, Plan, Reason, Rejected
 from workhorse.text import Text
 
@@ -84,6 +84,12 @@ def pick_engine(
             return Picked(chosen, reasons, choice.rejected)
     if own is None:
         raise missing or AssertionError("an embedded engine is there or missing")
+    for finding in check_cpu(machine, own):
+        step = Text(
+            "Make an engine for this CPU: workhorse engine build",
+            "请为本机 CPU 构建引擎：workhorse engine build",
+        )
+        raise AppError(finding.seen, step, exit_code=EXIT_NO)
     return Picked(own, reasons, choice.rejected)
 
 
