@@ -10,11 +10,15 @@ FORMATS = {
     U64: "<Q", I64: "<q", F64: "<d",
 }  # fmt: skip
 F32_TENSOR, F16_TENSOR, Q4_0_TENSOR, Q8_0_TENSOR = 0, 1, 2, 8
+Q4_K_TENSOR, Q6_K_TENSOR, MXFP4_TENSOR = 12, 14, 39
 BYTES = {  # elements and bytes of a block, for the types the tests write
     F32_TENSOR: (1, 4),
     F16_TENSOR: (1, 2),
     Q4_0_TENSOR: (32, 18),
     Q8_0_TENSOR: (32, 34),
+    Q4_K_TENSOR: (256, 144),
+    Q6_K_TENSOR: (256, 210),
+    MXFP4_TENSOR: (32, 17),
 }
 
 

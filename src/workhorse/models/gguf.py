@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from workhorse.errors import AppError
-from workhorse.knowledge.architectures import architecture
-from workhorse.models.attention import layer_attention
+from workhorse.knowledge.architectures import architecture, known_architecture
+from workhorse.models.attention import Shape, layer_attention
 from workhorse.models.cursor import ReadAt
 from workhorse.models.header import TENSORS_MAX, Header, read_header
 from workhorse.models.metadata import Metadata
 from workhorse.models.parts import check_parts, part_paths, plain_name
+from workhorse.models.recurrence import layer_states
 from workhorse.models.refusals import damaged, shown, unsupported
 from workhorse.records import Model, Tensor
 from workhorse.text import Text
@@ -60,6 +61,8 @@ def describe(headers: Sequence[Header], path: Path) -> Model:
     embedding_size = meta.needed_count("{arch}.embedding_length")
     heads = meta.counts("{arch}.attention.head_count", layers) or (0,) * layers
     pooling = meta.count("{arch}.pooling_type")
+    shape = Shape(layers, embedding_size, heads)
+    attention, draft_attention = layer_attention(meta, shape, tensors)
     return Model(
         path=_printable(path),
         name=shown(meta.text("general.name") or "") or shown(plain_name(path)),
@@ -67,7 +70,7 @@ def describe(headers: Sequence[Header], path: Path) -> Model:
         architecture=shown(meta.architecture),
         file_bytes=sum(header.size_bytes for header in headers),
         tensors=tensors,
-        attention=layer_attention(meta, layers, embedding_size, heads),
+        attention=attention,
         layers=layers,
         embedding_size=embedding_size,
         heads=max(heads),
@@ -79,6 +82,10 @@ def describe(headers: Sequence[Header], path: Path) -> Model:
         chat_template=meta.text("tokenizer.chat_template"),
         pooling=bool(pooling) or architecture(meta.architecture).embeds,
         licence=_licence(meta),
+        recurrent=layer_states(meta, layers, embedding_size, heads),
+        known=known_architecture(meta.architecture),
+        draft_layers=shape.draft_layers(meta),
+        draft_attention=draft_attention,
     )
 
 

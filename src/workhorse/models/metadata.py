@@ -56,6 +56,18 @@ class Metadata:
             )
         return tuple(self._counted(key, entry) for entry in value)
 
+    def counts_or_more(self, key: str, layers: int) -> tuple[int, ...] | None:
+        """One number a layer from a list that may go on after the last."""
+        value = self._value(key)
+        if isinstance(value, tuple) and len(value) > layers:
+            return tuple(self._counted(key, entry) for entry in value[:layers])
+        return self.counts(key, layers)
+
+    def numbers(self, key: str) -> tuple[int, ...]:
+        """A list of counts of any length; () when the key is not there or not a list."""
+        value = self._value(key)
+        return tuple(self._counted(key, n) for n in value) if isinstance(value, tuple) else ()
+
     def flags(self, key: str) -> tuple[bool, ...] | None:
         """A list of yes and no; None when the key is not there or not a list."""
         value = self._value(key)

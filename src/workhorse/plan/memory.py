@@ -1,20 +1,59 @@
 """How much memory a model takes on a device, item by item.
 
-Weights and KV are exact. Compute buffers follow a formula fitted to what llama.cpp printed (see
-`compute_bytes`); the rest is a bound. Sizes in bytes, contexts in tokens.
+Weights, KV and recurrent state are exact (`kept.py`), compute buffers follow a fitted formula
+(`compute_buffers.py`), the rest is a bound. Sizes in bytes, contexts in tokens.
 """
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from workhorse.knowledge.quants import quant
-from workhorse.records import Attention, BudgetLine, Model, Tensor
+from workhorse.plan.compute_buffers import (
+    COMPUTE_ERROR,
+    COMPUTE_ERROR_UNKNOWN,
+    compute_bytes,
+    feed_forward_size,
+)
+from workhorse.plan.kept import (
+    CHECKPOINTS_A_SLOT,
+    Layout,
+    checkpoint_bytes,
+    kv_bytes,
+    layer_cells,
+    layer_kv_bytes,
+    padded_cells,
+    row_bytes,
+    state_bytes,
+)
+from workhorse.records import BudgetLine, Model, Projector, Tensor
 from workhorse.text import Text
 from workhorse.units import MIB
 
-# llama.cpp pads the KV cache of each sequence to this many cells (llama-kv-cache.cpp, commit
-# 0c1e570, 2026-10-01; the swept CPU logs of 2026-11 agree).
-KV_PADDING_CELLS = 256
+__all__ = [
+    "CHECKPOINTS_A_SLOT",
+    "COMPUTE_ERROR",
+    "COMPUTE_ERROR_UNKNOWN",
+    "CUDA_CONTEXT_BYTES",
+    "RUNTIME_BYTES",
+    "Layout",
+    "budget",
+    "checkpoint_bytes",
+    "compute_bytes",
+    "device_bytes",
+    "draft_bytes",
+    "feed_forward_size",
+    "is_output_head",
+    "kv_bytes",
+    "layer_cells",
+    "layer_kv_bytes",
+    "loaded",
+    "output_bytes",
+    "padded_cells",
+    "projector_bytes",
+    "row_bytes",
+    "second_head_bytes",
+    "state_bytes",
+    "weight_groups",
+]
 
 # What a process takes beside the model: interpreter, libraries, HTTP threads, tokenizer. RSS
 # minus printed buffers was 34 MiB for llama-server and 58 MiB embedded (measured 2026-11).
@@ -23,83 +62,93 @@ RUNTIME_BYTES = 96 * MIB
 # A CUDA context with its kernels loaded: 300 to 520 MiB on the cards published (2026-11).
 CUDA_CONTEXT_BYTES = 520 * MIB
 
+# What the CPU backend stores in another order for its matrix kernels, on x86 with AVX2, when the
+# rows come in eights (ggml_repack_get_optimal_repack_type, ggml-cpu/repack.cpp of llama.cpp,
+# commit 0c1e570, 2026-10-01). Rows cannot be looked up in it, so an embedding that is the output
+# head too is then held twice.
+REPACKED_TYPES = ("q4_0", "q4_k", "iq4_nl", "mxfp4")
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The settings that decide how much memory a model takes beside its weights."""
-
-    context_tokens: int  # of one slot
-    slots: int
-    kv_type_k: str = "f16"
-    kv_type_v: str = "f16"
-    flash_attention: bool = True
-    micro_batch_tokens: int = 512
-
-
-def row_bytes(type_name: str, elements: int) -> int:
-    """Bytes of `elements` values stored as `type_name`; whole blocks."""
-    kind = quant(type_name)
-    return elements // kind.block_elements * kind.block_bytes
-
-
-def padded_cells(tokens: int) -> int:
-    """Cells that a sequence of `tokens` takes in the cache."""
-    return -(-tokens // KV_PADDING_CELLS) * KV_PADDING_CELLS
-
-
-def layer_cells(attention: Attention, layout: Layout) -> int:
-    """KV cells that one layer keeps for one slot; a sliding window keeps window + micro-batch."""
-    if attention.window_tokens is None:
-        return padded_cells(layout.context_tokens)
-    window = padded_cells(attention.window_tokens + layout.micro_batch_tokens)
-    return min(window, padded_cells(layout.context_tokens))
-
-
-def kv_bytes(model: Model, layout: Layout) -> int:
-    """KV cache of all layers and slots."""
-    total = 0
-    for attention in model.attention:
-        if attention is None:
-            continue
-        cells = layer_cells(attention, layout) * layout.slots
-        total += row_bytes(layout.kv_type_k, attention.kv_heads * attention.key_size) * cells
-        total += row_bytes(layout.kv_type_v, attention.kv_heads * attention.value_size) * cells
-    return total
-
-
-def feed_forward_size(model: Model) -> int:
-    """The widest feed-forward row that one token passes through; experts used count together."""
-    widest = 0
-    for tensor in model.tensors:
-        if ".ffn_down_exps." in tensor.name:
-            widest = max(widest, tensor.shape[0] * max(model.experts_used, 1))
-        elif ".ffn_down" in tensor.name:
-            widest = max(widest, tensor.shape[0])
-    return widest or 4 * model.embedding_size
-
-
-def compute_bytes(model: Model, layout: Layout) -> int:
-    """Scratch memory of one graph evaluation.
-
-    Four rows of the embedding and three of the feed-forward width a token of the micro-batch,
-    in F32, plus a two-byte mask cell for each token and KV cell. That is what llama.cpp printed
-    for 135M, 270M and 7B shapes at micro-batches of 128 to 2048 (CPU and CUDA logs, 2026-11):
-    exact for the first, 4 % high to 4 % low for the others. Without flash attention the scores of
-    all heads come on top.
-    """
-    tokens = layout.micro_batch_tokens
-    rows = tokens * 4 * (4 * model.embedding_size + 3 * feed_forward_size(model))
-    kinds = {a.window_tokens: layer_cells(a, layout) for a in model.attention if a is not None}
-    mask = sum(tokens * 2 * cells for cells in kinds.values())
-    scores = 0
-    if not layout.flash_attention and kinds:
-        scores = tokens * 4 * model.heads * max(kinds.values())
-    return rows + mask + scores
+_LAYER = re.compile(r"blk\.(\d+)\.(.+)")
+# By the part of a layer's tensor name, first match wins.
+_GROUPS = (
+    ("experts", re.compile(r"ffn_.*_(ch)?exps")),
+    ("shared experts", re.compile(r"ffn_.*shexp")),
+    ("feed-forward", re.compile(r"ffn_|exp_probs")),
+    ("recurrent", re.compile(r"ssm_|time_mix|channel_mix|shortconv|attn_gate")),
+    ("attention", re.compile(r"attn_|indexer|post_attention")),
+)
 
 
 def output_bytes(model: Model, slots: int) -> int:
     """The logits of one token for each slot, F32."""
     return slots * model.vocabulary * 4
+
+
+def weight_groups(model: Model) -> dict[str, int]:
+    """Bytes of the weights by what they are for; together they are all of the model's.
+
+    `experts`, `shared experts`, `feed-forward`, `recurrent`, `attention`, `draft` (layers of
+    multi-token prediction), `tables` (read by row), `embedding`, `output`, `other`.
+    """
+    groups: dict[str, int] = {}
+    for tensor in model.tensors:
+        group = _group(tensor, model)
+        groups[group] = groups.get(group, 0) + tensor.n_bytes
+    return groups
+
+
+def _group(tensor: Tensor, model: Model) -> str:
+    if tensor.name == "per_layer_token_embd.weight":
+        return "tables"
+    if tensor.name in ("token_embd.weight", "position_embd.weight", "token_types.weight"):
+        return "embedding"
+    found = _LAYER.match(tensor.name)
+    if found is None:
+        return "output" if tensor.name.startswith("output") else "other"
+    if not loaded(tensor, model):
+        return "draft"
+    return next((name for name, pattern in _GROUPS if pattern.match(found[2])), "other")
+
+
+def loaded(tensor: Tensor, model: Model) -> bool:
+    """False for a layer of multi-token prediction: it is passed over unless it is to draft.
+
+    `TENSOR_SKIP` without `load_mtp` in llama.cpp's src/models (commit 0c1e570, 2026-10-01).
+    """
+    found = _LAYER.match(tensor.name)
+    return found is None or int(found[1]) < model.layers - model.draft_layers
+
+
+def draft_bytes(model: Model, layout: Layout) -> int:
+    """What drafting with the model's own layers takes more: their weights and their KV."""
+    weights = sum(tensor.n_bytes for tensor in model.tensors if not loaded(tensor, model))
+    return weights + sum(layer_kv_bytes(a, layout) for a in model.draft_attention)
+
+
+def second_head_bytes(model: Model) -> int:
+    """The second copy of an embedding that is the output head too, when the CPU computes."""
+    return sum(
+        tensor.n_bytes
+        for tensor in model.tensors
+        if tensor.name == "token_embd.weight"
+        and is_output_head(tensor, model)
+        and tensor.type in REPACKED_TYPES
+        and tensor.shape[-1] % 8 == 0
+    )
+
+
+def projector_bytes(projector: Projector) -> tuple[int, int]:
+    """Weights of a projector, and a bound of its scratch memory for one image.
+
+    One row a patch: four of the width, three of the feed-forward part, and the scores of all
+    heads (clip.cpp of llama.cpp reserves the graph of one image of the trained size).
+    """
+    if not (projector.image_size and projector.patch_size and projector.embedding_size):
+        return projector.weight_bytes, projector.weight_bytes // 2
+    patches = (projector.image_size // projector.patch_size) ** 2
+    width = projector.embedding_size
+    rows = 4 * width + 3 * (projector.feed_forward_size or 4 * width)
+    return projector.weight_bytes, patches * 4 * (rows + (projector.heads or 1) * patches)
 
 
 def is_output_head(tensor: Tensor, model: Model) -> bool:
@@ -113,30 +162,48 @@ def is_output_head(tensor: Tensor, model: Model) -> bool:
 def budget(model: Model, layout: Layout, *, device: str, gpu: bool) -> tuple[BudgetLine, ...]:
     """What the model takes when one device holds all layers, item by item.
 
-    Beside a GPU, main memory holds the input embedding, which is read by row, and the logits
+    Beside a GPU, main memory holds the embeddings, which are read by row, and the logits
     (llama.cpp 0.5.0 on one H200: CUDA_Host buffers, measured 2026-11-30).
     """
     header = Text("from the model's header", "取自模型文件头")
-    formula = Text(
-        "fitted to llama.cpp's own figures, ±5 %", "按 llama.cpp 自报数值拟合，误差约 ±5 %"
-    )
     bound = Text("an upper bound, measured 2026-11", "上限，2026-11 实测")
-    weights, beside = model.weight_bytes, []
+    weights = sum(tensor.n_bytes for tensor in model.tensors if loaded(tensor, model))
+    beside = []
     if gpu:
-        embedding = next((t for t in model.tensors if t.name == "token_embd.weight"), None)
-        if embedding is not None:
-            # A tied embedding is the output head too, and that is on the card.
-            weights -= 0 if is_output_head(embedding, model) else embedding.n_bytes
-            beside = [BudgetLine("RAM", "weights", embedding.n_bytes, "header", header)]
-    runtime = CUDA_CONTEXT_BYTES if gpu else RUNTIME_BYTES
-    logits = BudgetLine("RAM", "output", output_bytes(model, layout.slots), "header", header)
-    return (
+        by_row = [t for t in model.tensors if _group(t, model) in ("embedding", "tables")]
+        # A tied embedding is the output head too, and that is on the card.
+        weights -= sum(t.n_bytes for t in by_row if not is_output_head(t, model))
+        held = sum(t.n_bytes for t in by_row)
+        beside = [BudgetLine("RAM", "weights", held, "header", header)] if held else []
+    else:
+        weights += second_head_bytes(model)
+    lines = [
         BudgetLine(device, "weights", weights, "header", header),
         BudgetLine(device, "kv", kv_bytes(model, layout), "header", header),
-        BudgetLine(device, "compute", compute_bytes(model, layout), "estimated", formula),
+    ]
+    if state := state_bytes(model, layout):
+        lines.append(BudgetLine(device, "state", state, "header", header))
+    runtime = CUDA_CONTEXT_BYTES if gpu else RUNTIME_BYTES
+    return (
+        *lines,
+        BudgetLine(device, "compute", compute_bytes(model, layout), "estimated", fitted(model)),
         BudgetLine(device, "runtime", runtime, "estimated", bound),
         *beside,
-        logits,
+        BudgetLine("RAM", "output", output_bytes(model, layout.slots), "header", header),
+    )
+
+
+def fitted(model: Model) -> Text:
+    """Where the size of the compute buffers comes from, with its error."""
+    error = COMPUTE_ERROR if model.known else COMPUTE_ERROR_UNKNOWN
+    if model.known:
+        return Text(
+            f"fitted to llama.cpp's own figures, ±{error:.0%}",
+            f"按 llama.cpp 自报数值拟合，误差约 ±{error:.0%}",
+        )
+    return Text(
+        f"architecture {model.architecture} is not known: from its tensors, ±{error:.0%}",
+        f"未知架构 {model.architecture}：按张量推算，误差约 ±{error:.0%}",
     )
 
 

@@ -36,7 +36,14 @@ from workhorse.records.machine import (
     System,
 )
 from workhorse.records.measurement import Conditions, Measurement, Run
-from workhorse.records.model import Attention, Model, Tensor
+from workhorse.records.model import (
+    Attention,
+    Model,
+    Projector,
+    RecurrentState,
+    SideCache,
+    Tensor,
+)
 from workhorse.records.plan import (
     Basis,
     BudgetLine,
@@ -84,11 +91,14 @@ __all__ = [
     "Model",
     "NumaNode",
     "Plan",
+    "Projector",
     "Reason",
+    "RecurrentState",
     "Rejected",
     "RetiredPages",
     "RowRemaps",
     "Run",
+    "SideCache",
     "Software",
     "System",
     "Tensor",

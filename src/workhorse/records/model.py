@@ -16,13 +16,45 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class SideCache:
+    """A second cache of a layer: the keys by which sparse attention chooses, or compressed KV."""
+
+    key_size: int
+    value_size: int = 0
+    tokens_a_cell: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Attention:
     """What one layer keeps per token: K and V heads and their sizes in elements."""
 
     kv_heads: int
     key_size: int
-    value_size: int
+    value_size: int  # 0: K holds the latent that V is made from (MLA)
     window_tokens: int | None = None  # sliding window; None: the whole context
+    side: tuple[SideCache, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentState:
+    """What one layer keeps per slot, however long the context: F32 whatever the KV type."""
+
+    rolling_bytes: int  # the last inputs of a convolution or token shift
+    state_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Projector:
+    """What turns images or sound into embeddings: a file of its own beside the model."""
+
+    path: str
+    name: str
+    weight_bytes: int
+    image_size: int | None  # pixels on a side
+    patch_size: int | None
+    embedding_size: int | None
+    feed_forward_size: int | None
+    heads: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +79,10 @@ class Model:
     chat_template: str | None
     pooling: bool  # an embedding model
     licence: str | None
+    recurrent: tuple[RecurrentState | None, ...] = ()  # one a layer; (): none has any
+    known: bool = True  # False: the architecture is in no table, planned from its tensors
+    draft_layers: int = 0  # the last so many layers predict further tokens (MTP)
+    draft_attention: tuple[Attention, ...] = ()  # what those keep when they draft
 
     @property
     def weight_bytes(self) -> int:

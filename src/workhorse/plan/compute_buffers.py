@@ -1,0 +1,102 @@
+"""The scratch memory of one graph evaluation, fitted to what llama.cpp's dry run says.
+
+Each part of a layer has a peak; the widest decides. Rows are F32, a mask cell has two bytes (four
+without flash attention). The coefficients were read off the dry run of 24 published shapes at
+micro-batches of 64 to 1024 (llama.cpp 0c1e570 on a CPU, 2026-11-30): dense models within 1 %,
+others within `COMPUTE_ERROR`; docs/measured/2026-11-30-memory-arithmetic.md has every row.
+"""
+
+import re
+from collections.abc import Iterator
+
+from workhorse.plan.kept import Layout, layer_cells
+from workhorse.records import Model
+
+COMPUTE_ERROR = 0.15
+# An architecture that is in no table may build graphs of another form.
+COMPUTE_ERROR_UNKNOWN = 0.5
+
+F32_BYTES = 4
+_LATENT = re.compile(r"blk\.\d+\.(attn_q|attn_q_b|attn_k_b|attn_v_b)\.weight")
+
+
+def feed_forward_size(model: Model) -> int:
+    """The widest feed-forward row that one token passes through; experts used count together."""
+    return max(_dense_size(model), _experts_size(model)) or 4 * model.embedding_size
+
+
+def compute_bytes(model: Model, layout: Layout, outputs: int | None = None) -> int:
+    """Scratch memory of one graph evaluation; `outputs` tokens get logits, by default one a slot.
+
+    `llama-fit-params` reckons with as many outputs as the micro-batch has tokens, the server with
+    one a slot.
+    """
+    tokens = layout.micro_batch_tokens
+    rows = max(_rows(model, layout))
+    cell = 2 if layout.flash_attention else 4
+    masks = {a.window_tokens: layer_cells(a, layout) for a in model.attention if a is not None}
+    peak = tokens * rows * F32_BYTES + _states(model, layout, tokens * rows * F32_BYTES)
+    logits = (layout.slots if outputs is None else outputs) * model.vocabulary * F32_BYTES
+    heads = logits + tokens * 2 * model.embedding_size * F32_BYTES
+    return max(peak, heads) + sum(tokens * cell * cells for cells in masks.values())
+
+
+def _rows(model: Model, layout: Layout) -> Iterator[int]:
+    """Elements a token at the peak of each part of a layer."""
+    width = model.embedding_size
+    yield 4 * width + 3 * (_dense_size(model) or (0 if model.experts else 4 * width))
+    experts, all_outputs = _experts_size(model), width * model.experts_used
+    if experts:
+        # The outputs of the experts fit where gate and up were, or come on top.
+        yield 3 * experts + (4 * width if all_outputs <= 2 * experts else 5 * width + all_outputs)
+    queries = model.heads * max((a.key_size for a in model.attention if a is not None), default=0)
+    scores = 0
+    if not layout.flash_attention:
+        cells = (layer_cells(a, layout) for a in model.attention if a is not None)
+        scores = model.heads * max(cells, default=0)
+    latent = _latent_size(model)
+    if latent:
+        yield 4 * width + latent + queries + scores
+    elif queries:
+        yield 2 * width + 3 * queries + queries // 2 + scores
+
+
+def _dense_size(model: Model) -> int:
+    downs = (t.shape[0] for t in model.tensors if ".ffn_down.weight" in t.name)
+    return max(downs, default=0)
+
+
+def _experts_size(model: Model) -> int:
+    downs = (t.shape[0] for t in model.tensors if ".ffn_down_exps." in t.name)
+    return max(downs, default=0) * max(model.experts_used, 1)
+
+
+def _latent_size(model: Model) -> int:
+    """Elements a token of latent attention: plain queries, those by way of the latent, values."""
+    sizes: dict[str, int] = {}
+    for tensor in model.tensors:
+        if found := _LATENT.fullmatch(tensor.name):
+            rows = tensor.shape[1] if len(tensor.shape) > 1 else 0
+            sizes[found[1]] = rows * (tensor.shape[2] if len(tensor.shape) > 2 else 1)
+    if "attn_k_b" not in sizes or "attn_v_b" not in sizes:
+        return 0
+    plain = sizes.get("attn_q_b") or sizes.get("attn_q", 0)
+    return plain + sizes["attn_k_b"] + sizes["attn_v_b"]
+
+
+def _states(model: Model, layout: Layout, others_bytes: int) -> int:
+    """What recurrent layers need beyond `others_bytes`: the states of all slots twice, and rows."""
+    kept = [state for state in model.recurrent if state is not None]
+    if not kept:
+        return 0
+    largest = max(state.rolling_bytes + state.state_bytes for state in kept)
+    inner = max((t.shape[0] for t in model.tensors if t.name.endswith("ssm_out.weight")), default=0)
+    mixed = (
+        t.shape[1]
+        for t in model.tensors
+        if t.name.endswith("ssm_conv1d.weight") and len(t.shape) > 1
+    )
+    keys = max(max(mixed, default=0) - inner, 0) // 2
+    rows = 3 * keys + 6 * inner + model.embedding_size
+    needed = 2 * layout.slots * largest + layout.micro_batch_tokens * rows * F32_BYTES
+    return max(needed - others_bytes, 0)
