@@ -16,6 +16,7 @@ SETTINGS = {
 ITEMS = {
     "weights": Text("weights", "权重"),
     "kv": Text("KV cache", "KV 缓存"),
+    "state": Text("recurrent state", "循环状态"),
     "compute": Text("compute buffers", "计算缓冲"),
     "output": Text("output buffer", "输出缓冲"),
     "runtime": Text("runtime", "运行时"),

@@ -189,7 +189,13 @@ def judge_slots(plan: Plan, report: EngineReport) -> tuple[Finding, ...]:
 
 def judge_memory(plan: Plan, report: EngineReport) -> tuple[Finding, ...]:
     """A note when the engine's buffers differ from the budget by more than a tenth."""
-    kinds = {"weights": "model", "kv": "kv", "compute": "compute", "output": "output"}
+    kinds = {
+        "weights": "model",
+        "kv": "kv",
+        "state": "rs",
+        "compute": "compute",
+        "output": "output",
+    }
     planned = sum(line.n_bytes for line in plan.budget if line.item in kinds)
     printed = sum(report.kind_bytes(kind) for kind in kinds.values())
     if not printed or abs(printed - planned) <= MEMORY_TOLERANCE * planned:

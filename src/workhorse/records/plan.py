@@ -46,7 +46,9 @@ class BudgetLine:
     """One item of a device's memory budget."""
 
     device: str  # RAM, GPU 0 …
-    item: Literal["weights", "tables", "kv", "compute", "output", "runtime", "prompt cache"]
+    item: Literal[
+        "weights", "tables", "kv", "state", "compute", "output", "runtime", "prompt cache"
+    ]
     n_bytes: int
     basis: Basis
     source: Text
