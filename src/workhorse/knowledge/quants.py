@@ -2,18 +2,44 @@
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 from workhorse.knowledge.rows import rows
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """A field of a block that holds a number: where, in which form, and how many times the scale."""
+
+    at: int
+    form: Literal["f16", "bf16", "f32", "f64", "e8m0", "ue4m3", "f16 in nibbles"]
+    times: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Bytes of a block whose random bits are cut to `keep` and then get those of `set`."""
+
+    at: int
+    bytes: int
+    keep: int
+    set: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Quant:
-    """One tensor type: `block_elements` neighbours in a row share one block of `block_bytes`."""
+    """One tensor type: `block_elements` neighbours in a row share one block of `block_bytes`.
+
+    The other columns say what makes random bits a valid block; see the top of `quants.toml`.
+    """
 
     id: int
     name: str
     block_elements: int
     block_bytes: int
+    scales: tuple[Scale, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    deviation: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
