@@ -51,9 +51,13 @@ from workhorse.records.plan import (
     Estimate,
     Forecast,
     Launch,
+    Placed,
     Plan,
+    PromptSpeed,
     Reason,
     Rejected,
+    SpeedTerm,
+    StreamSpeed,
 )
 from workhorse.records.verdict import Finding, Level, Verdict
 
@@ -90,8 +94,10 @@ __all__ = [
     "Memory",
     "Model",
     "NumaNode",
+    "Placed",
     "Plan",
     "Projector",
+    "PromptSpeed",
     "Reason",
     "RecurrentState",
     "Rejected",
@@ -99,6 +105,8 @@ __all__ = [
     "RowRemaps",
     "Run",
     "SideCache",
+    "SpeedTerm",
+    "StreamSpeed",
     "Software",
     "System",
     "Tensor",

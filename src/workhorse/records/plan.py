@@ -72,6 +72,33 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeedTerm:
+    """One part of the time that one token takes, and what its constant rests on."""
+
+    device: str  # RAM, GPU 0 …, PCIe; `alone` where one device holds everything
+    what: Text
+    seconds: float
+    source: Text
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpeed:
+    """Decode speed with several streams at a time: of each, and of all together."""
+
+    streams: int
+    each_tokens_per_s: Estimate
+    total_tokens_per_s: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSpeed:
+    """Prefill speed of a prompt of this length."""
+
+    prompt_tokens: int
+    tokens_per_s: Estimate
+
+
+@dataclass(frozen=True, slots=True)
 class Forecast:
     """What the plan promises, and the ceiling that the hardware sets."""
 
@@ -80,6 +107,11 @@ class Forecast:
     ceiling_tokens_per_s: Estimate | None  # bytes per token over the memory's bandwidth
     bytes_per_token: int
     prefill_tokens_per_s: Estimate
+    streams: tuple[StreamSpeed, ...] = ()
+    prompts: tuple[PromptSpeed, ...] = ()
+    load_s: Estimate | None = None  # from the start to the first answer; None: the disk is unknown
+    drafted_tokens_per_s: Estimate | None = None  # with the model's own draft layers (MTP)
+    terms: tuple[SpeedTerm, ...] = ()  # of one token of one stream, by constants alone
 
 
 @dataclass(frozen=True, slots=True)
