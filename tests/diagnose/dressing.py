@@ -62,5 +62,5 @@ def dressed(lines: list[str], dress: str) -> bytes:
             lines = [f"2026-11-30T10:11:12.{n:06d}001Z stderr F {t}" for n, t in enumerate(lines)]
         case "deep":
             more = (HEALTHY / "llama_cpu_spec_none.log").read_text().splitlines()
-            lines = [*(more * (5000 // len(more)))[:4000], *lines, *more]
+            lines = [*(more * (5000 // len(more) + 1))[:4900], *lines, *more]
     return "\n".join(lines).encode() + b"\n"

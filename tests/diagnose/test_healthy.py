@@ -1,4 +1,8 @@
-"""Healthy logs: nothing in them may be told as the cause of a failure."""
+"""Healthy logs: nothing in them may be told as the cause of a failure.
+
+In `healthy/`, `llama_cpu_*`, `llama_h200_*`, `vllm_cpu_start` and `nvidia-smi*` were captured; the
+others are composed of lines that these programs print.
+"""
 
 from pathlib import Path
 

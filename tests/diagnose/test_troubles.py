@@ -5,7 +5,7 @@ import re
 import pytest
 
 from workhorse.diagnose.anchors import SHORTEST, anchors
-from workhorse.diagnose.facts import TELLING, applies, with_conclusions
+from workhorse.diagnose.facts import NAMES, TELLING, applies, with_conclusions
 from workhorse.diagnose.judge import diagnose_lines
 from workhorse.knowledge.diagnoses import FactRule, Trouble, troubles
 
@@ -34,6 +34,7 @@ def test_a_row_is_complete(trouble: Trouble) -> None:
     assert len(set(trouble.explains)) == len(trouble.explains)
     assert not trouble.needs_near or trouble.near
     for rule in trouble.facts:
+        assert rule.fact in NAMES
         assert applies(rule, {rule.fact: frozenset({"1"})}) in (True, False)
 
 

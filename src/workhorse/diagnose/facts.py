@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from workhorse.diagnose.scan import Scanner
 from workhorse.knowledge.diagnoses import FactRule
 from workhorse.records import Machine
+from workhorse.text import Text
 
 # Each fact has every value that was seen: a box may have two kinds of card.
 Facts = Mapping[str, frozenset[str]]
@@ -61,6 +62,19 @@ _IOMMU = {"translated": "translating"}
 # Intel ARK, 2026-11: Haswell (v3) was the first Xeon E5 with AVX2.
 _AVX2 = {"v1": "false", "v2": "false", "v3": "true", "v4": "true"}
 _ARCHITECTURE = re.compile(r"(sm_|compute_)?(\d{1,4})(\.\d)?")
+# How a fact is named to users; the values stand behind it.
+NAMES = {
+    "avx2": Text("AVX2", "AVX2"),
+    "capability": Text("compute capability", "计算能力"),
+    "code_for_card": Text("build has code for the card", "构建含该卡代码"),
+    "driver": Text("driver", "驱动"),
+    "engine": Text("engine", "引擎"),
+    "gpus": Text("cards", "显卡数"),
+    "iommu": Text("IOMMU", "IOMMU"),
+    "memlock_mib": Text("MiB that may be locked", "可锁定内存（MiB）"),
+    "nodes": Text("memory nodes", "内存节点数"),
+    "threads_over_node": Text("more threads than a node has cores", "线程数超过单节点核心数"),
+}
 _COMPARISON = re.compile(r"(<=|>=|!=|<|>|=)(.+)")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from workhorse.diagnose.behaviour import SERIES, behaving
-from workhorse.diagnose.facts import TELLING, Facts, facts_of_log, together, with_conclusions
+from workhorse.diagnose.facts import NAMES, TELLING, Facts, facts_of_log, together, with_conclusions
 from workhorse.diagnose.rank import Suspect, rank
 from workhorse.diagnose.scan import Line, Scanner, Search
 from workhorse.knowledge.diagnoses import Trouble, troubles
@@ -132,12 +132,11 @@ def _finding(found: Suspect) -> Finding:
 
 
 def _why(found: Suspect) -> Text:
-    facts = "; ".join(found.facts)
-    if not facts:
+    if not found.facts:
         return Text("The log says so.", "依据：日志内容。")
-    return Text(
-        f"The log says so, and it fits: {facts}.", f"依据：日志内容，且与事实相符：{facts}。"
-    )
+    en = "; ".join(f"{NAMES[fact].en} {values}" for fact, values in found.facts)
+    zh = "；".join(f"{NAMES[fact].zh} {values}" for fact, values in found.facts)
+    return Text(f"The log says so, and it fits: {en}.", f"依据：日志内容，且与事实相符：{zh}。")
 
 
 def _consequence(trouble: Trouble) -> Text:

@@ -18,7 +18,7 @@ class Suspect:
     trouble: Trouble
     confidence: float
     lines: tuple[Line, ...]
-    facts: tuple[str, ...] = ()  # those that spoke for it
+    facts: tuple[tuple[str, str], ...] = ()  # those that spoke for it, with their values
     consequences: tuple["Suspect", ...] = ()
 
     @property
@@ -87,11 +87,12 @@ def _number(line: Line) -> int:
 
 def _weighed(found: Suspect, facts: Facts) -> Suspect | None:
     """The suspect after its facts have spoken; None when one rules it out."""
-    confidence, spoke = found.confidence, []
+    confidence = found.confidence
+    spoke: list[tuple[str, str]] = []
     for rule in found.trouble.facts:
         if not applies(rule, facts):
             continue
-        words = f"{rule.fact} {', '.join(sorted(facts[rule.fact]))}"
+        words = rule.fact, ", ".join(sorted(facts[rule.fact]))
         match rule.makes:
             case "impossible":
                 return None
