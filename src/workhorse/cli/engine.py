@@ -2,6 +2,7 @@
 
 import argparse
 import platform
+import signal
 from collections.abc import Sequence
 
 from workhorse.cli.arguments import positive
@@ -92,8 +93,15 @@ def run(args: argparse.Namespace) -> int:
         "verify": run_verify,
         "remove": run_remove,
     }
+    # The default would end us alone, and leave a compiler running.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Speaker(args.lang, quiet=args.json) as speaker:
-        return actions[args.action](args, Work(places(), speaker))
+        try:
+            return actions[args.action](args, Work(places(), speaker))
+        except KeyboardInterrupt:
+            if args.action in ("build", "install"):
+                speaker.stage(_BROKEN_OFF)
+            raise
 
 
 def run_list(args: argparse.Namespace, work: Work) -> int:
@@ -251,6 +259,11 @@ def usage(what: Text) -> AppError:
         Text("`workhorse engine --help` shows how.", "用法见 `workhorse engine --help`。"),
         exit_code=EXIT_USAGE,
     )
+
+
+_BROKEN_OFF = Text(
+    "broken off; the same command goes on where it stopped", "已中断；再次运行同一命令会继续"
+)
 
 
 class Speaker:

@@ -146,9 +146,18 @@ def install_from(work: Work, origin: str, *, name: str | None, sha256: str | Non
 
 def verify_builds(work: Work, names: Sequence[str]) -> dict[str, Verdict]:
     """What is to be said of each build: those named, or all."""
-    machine = read_machine(open_files(ROOT))
-    builds = [work.builds.get(name) for name in dict.fromkeys(names or work.builds.names())]
-    return {build.manifest.name: verify_one(work, build, machine) for build in builds}
+    machine, there = read_machine(open_files(ROOT)), work.builds.names()
+    verdicts = {}
+    for name in dict.fromkeys(names or there):
+        try:
+            build = work.builds.get(name)
+        except AppError as error:
+            if name not in there:
+                raise
+            verdicts[name] = Verdict((unreadable(name, error),))
+        else:
+            verdicts[name] = verify_one(work, build, machine)
+    return verdicts
 
 
 def verify_one(work: Work, build: Build, machine: Machine) -> Verdict:
@@ -214,6 +223,19 @@ def refuse_blocked(verdict: Verdict) -> None:
             command = f" {finding.command}" if finding.command else ""
             step = Text(f"{finding.remedy.en}{command}", f"{finding.remedy.zh}{command}")
             raise AppError(finding.seen, step, exit_code=EXIT_NO)
+
+
+def unreadable(name: str, error: AppError) -> Finding:
+    """A folder among the builds whose record cannot be read."""
+    return Finding(
+        code="engine.record-unreadable",
+        level="blocker",
+        seen=error.what,
+        why=Text("Without its record nothing is known of it.", "没有记录就无法了解它。"),
+        remedy=Text("Remove it and install it again.", "请删除后重新安装。"),
+        source="manifest.json",
+        command=f"workhorse engine remove {name}",
+    )
 
 
 def does_not_answer(manifest: Manifest, error: AppError) -> Finding:

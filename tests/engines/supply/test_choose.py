@@ -12,7 +12,13 @@ from workhorse.engines.supply.check import judge_build
 from workhorse.engines.supply.choose import Candidate, choose_build
 from workhorse.engines.supply.manifest import BuiltFile, Manifest, SourcePackage
 from workhorse.engines.supply.pick import named_engine, pick_engine
-from workhorse.engines.supply.proof import Proof, program_sha256, read_proof, write_proof
+from workhorse.engines.supply.proof import (
+    Proof,
+    architectures_reached,
+    program_sha256,
+    read_proof,
+    write_proof,
+)
 from workhorse.errors import EXIT_NO, AppError
 from workhorse.records import EngineBuild, Gpu, Machine, System
 from workhorse.text import same
@@ -135,6 +141,7 @@ def test_findings() -> None:
     assert codes(replace(MANIFEST, architecture="aarch64"), machine()) == {
         "engine.other-architecture": "blocker"
     }
+    assert codes(replace(MANIFEST, sass=("sm_70",)), machine()) == {"engine.gpu-code": "note"}
     here = machine(gpus=(builders.gpu(),))
     assert codes(MANIFEST, here) == {"engine.gpu-code": "note"}
     assert codes(replace(MANIFEST, sass=("sm_70",)), here) == {"engine.gpu-code": "good"}
@@ -188,6 +195,14 @@ def test_an_installed_build_gets_into_the_plan(tmp_path: Path) -> None:
     assert picked.reasons[0].value == "b"
 
 
+def test_the_cards_that_a_build_reaches(tmp_path: Path) -> None:
+    assert architectures_reached(MANIFEST) == ()
+    volta = architectures_reached(replace(MANIFEST, sass=("sm_70",)))
+    assert {"sm_70", "sm_75"} <= set(volta) and not {"sm_61", "sm_80"} & set(volta)
+    by_ptx = set(architectures_reached(replace(MANIFEST, ptx=("compute_70",))))
+    assert {"sm_70", "sm_75", "sm_80", "sm_90"} <= by_ptx and "sm_61" not in by_ptx
+
+
 def test_without_builds_nothing_changes(tmp_path: Path) -> None:
     picked = pick_engine(Builds(tmp_path / "none"), machine(), lambda: builders.EMBEDDED)
     assert (picked.build, picked.reasons, picked.rejected) == (builders.EMBEDDED, (), ())
@@ -198,6 +213,8 @@ def test_an_altered_program_is_not_started(tmp_path: Path) -> None:
     put(builds, "b")
     (tmp_path / "b" / "bin" / "llama-server").write_text("#!/bin/sh\n")
     assert pick_engine(builds, machine(), lambda: builders.EMBEDDED).build == builders.EMBEDDED
+    with pytest.raises(AppError, match="engine verify b"):
+        named_engine(Path("b"), builds)
 
 
 def test_a_proof_of_another_program_counts_for_nothing(tmp_path: Path) -> None:

@@ -88,6 +88,17 @@ def test_a_build_that_was_altered(home: Path, tmp_path: Path) -> None:
     assert workhorse(home, "engine", "remove", "made").returncode == 0
 
 
+def test_a_record_that_cannot_be_read_stops_no_other_check(home: Path) -> None:
+    made_build(home / "engines" / "made", name="made")
+    (home / "engines" / "broken").mkdir()
+    done = workhorse(home, "engine", "verify", "--json")
+    assert done.returncode == 3
+    codes = {k: [f["code"] for f in v["findings"]] for k, v in json.loads(done.stdout).items()}
+    assert codes["broken"] == ["engine.record-unreadable"]
+    assert codes["made"][-1] == "engine.answers"
+    assert workhorse(home, "engine", "remove", "broken").returncode == 0
+
+
 def test_one_that_stopped_answering_is_told_and_stays(home: Path) -> None:
     made_build(home / "engines" / "made", DIES, name="made")
     done = workhorse(home, "engine", "verify")

@@ -147,6 +147,8 @@ def gpu_findings(manifest: Manifest, machine: Machine) -> list[Finding]:
     """What GPU code it has, and whether each kind of card that is here is in it."""
     held = (*manifest.sass, *manifest.ptx)
     listed = Text(", ".join(held), "、".join(held)) if held else Text("none", "无")
+    if held and not machine.gpus:
+        return [no_card(manifest, listed)]
     found = []
     for name, capability in dict.fromkeys((g.name, g.compute_capability) for g in machine.gpus):
         code = None if capability is None else code_for(capability, manifest.sass, manifest.ptx)
@@ -177,6 +179,22 @@ def gpu_findings(manifest: Manifest, machine: Machine) -> list[Finding]:
             )
         )
     return found
+
+
+def no_card(manifest: Manifest, listed: Text) -> Finding:
+    """GPU code that nothing here can use."""
+    return Finding(
+        code="engine.gpu-code",
+        level="note",
+        seen=Text(
+            f"GPU code of {manifest.name}: {listed.en}; there is no card here.",
+            f"{manifest.name} 的 GPU 代码：{listed.zh}；本机没有显卡。",
+        ),
+        why=Text("Its CPU code is used.", "将使用其 CPU 代码。"),
+        remedy=Text("Nothing to do.", "无需操作。"),
+        source="read from the files",
+        evidence=(*manifest.sass, *manifest.ptx),
+    )
 
 
 def answered(manifest: Manifest, text: str, took_s: float) -> Finding:

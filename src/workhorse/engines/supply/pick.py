@@ -6,15 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workhorse.doctor.gpu_code import code_for
 from workhorse.engines.find import binary_build, embedded_build
 from workhorse.engines.supply.builds import Build, Builds
 from workhorse.engines.supply.choose import Candidate, choose_build
-from workhorse.engines.supply.manifest import Manifest
 from workhorse.engines.supply.proof import program_sha256, proven_build, read_proof
 from workhorse.errors import EXIT_NO, AppError
 from workhorse.models.part_file import sha256_of
-from workhorse.plan.checks import architecture, check_cpu
+from workhorse.plan.checks import check_cpu
 from workhorse.records import EngineBuild, Machine, Plan, Reason, Rejected
 from workhorse.text import Text
 
@@ -45,11 +43,11 @@ def named_engine(word: Path, builds: Builds) -> Picked:
         return Picked(binary_build(word))
     build = builds.get(name)
     proof = read_proof(build.folder, build.manifest)
-    if proof is None:
+    if proof is None or not is_unaltered(build):
         raise AppError(
             Text(
-                f"The build {name!r} has not answered on this machine yet.",
-                f"构建 {name!r} 尚未在本机验证。",
+                f"The build {name!r} as it is has not answered on this machine yet.",
+                f"构建 {name!r} 的当前文件尚未在本机验证。",
             ),
             Text(
                 f"Try it: workhorse engine verify {name}", f"请验证：workhorse engine verify {name}"
@@ -80,7 +78,6 @@ def pick_engine(
         proof = read_proof(build.folder, build.manifest)
         if build.manifest.name == choice.name and proof is not None:
             chosen = proven_build(build.folder, build.manifest, proof)
-            chosen = replace(chosen, gpu_architectures=usable(build.manifest, machine))
             return Picked(chosen, reasons, choice.rejected)
     if own is None:
         raise missing or AssertionError("an embedded engine is there or missing")
@@ -98,19 +95,6 @@ def is_unaltered(build: Build) -> bool:
     with suppress(OSError):
         return sha256_of(build.program) == program_sha256(build.manifest)
     return False
-
-
-def usable(manifest: Manifest, machine: Machine) -> tuple[str, ...]:
-    """The architectures it has machine code for, and those of cards here that it reaches by PTX."""
-    reached = [
-        name
-        for gpu in machine.gpus
-        if gpu.compute_capability is not None
-        and (code := code_for(gpu.compute_capability, manifest.sass, manifest.ptx)) is not None
-        and code.kind != "none"
-        and (name := architecture(gpu)) is not None
-    ]
-    return tuple(dict.fromkeys((*manifest.sass, *reached)))
 
 
 def no_such_engine(name: str, names: list[str]) -> AppError:

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workhorse.codec import from_json, to_json
+from workhorse.doctor.gpu_code import code_for
 from workhorse.engines.supply.manifest import PROOF, Manifest
 from workhorse.errors import AppError
+from workhorse.knowledge.gpus import cards
 from workhorse.models.part_file import local_errors
 from workhorse.records import EngineBuild
 
@@ -55,10 +57,24 @@ def proven_build(folder: Path, manifest: Manifest, proof: Proof) -> EngineBuild:
         command=(str(folder / manifest.program),),
         version=f"{proof.version}, {manifest.name}",
         needs_flags=manifest.needs_flags,
-        gpu_architectures=manifest.sass,
+        gpu_architectures=architectures_reached(manifest),
         openmp=manifest.openmp,
         library_dir=None,
         knows=proof.knows,
         source=f"{manifest.source.package} {manifest.source.version}, {manifest.compiler}",
         forms=proof.forms,
     )
+
+
+def architectures_reached(manifest: Manifest) -> tuple[str, ...]:
+    """`sm_70` …: what it has machine code for, and known cards that it reaches another way.
+
+    A card also runs code for an older one of its generation, and the driver compiles PTX.
+    """
+    known = sorted({card.capability for card in cards()})
+    codes = (
+        (major, minor, code_for((major, minor), manifest.sass, manifest.ptx))
+        for major, minor in known
+    )
+    reached = (f"sm_{major}{minor}" for major, minor, code in codes if code and code.kind != "none")
+    return tuple(dict.fromkeys((*manifest.sass, *reached)))
