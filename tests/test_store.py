@@ -1,13 +1,17 @@
 """What is kept of measurements, and a store that is broken."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from workhorse.codec import from_json
 from workhorse.errors import AppError
 from workhorse.plan.speed import Experience, Setup
-from workhorse.records import Conditions, Measurement, Run
-from workhorse.store import LEARN_FROM_LATEST, Store
+from workhorse.records import Conditions, Estimate, Forecast, Measurement, Run
+from workhorse.store import LEARN_FROM_LATEST, SCHEMA, Store
+from workhorse.text import Text
 
 SETUP = Setup("llama.cpp 1", "huge", 2)
 
@@ -26,6 +30,33 @@ def test_what_was_kept_is_found_newest_first(tmp_path: Path) -> None:
     kept = store.experiences()
     assert len(kept) == LEARN_FROM_LATEST
     assert kept[0] == Experience("m", "q4_0", SETUP, 100.0, float(LEARN_FROM_LATEST + 4))
+
+
+def test_the_promise_is_kept_beside_what_came(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    seen = Experience("m", "q4_0", SETUP, 100.0, 90.0, 640.0, 80.0, 125.0)
+    promise = Estimate(100.0, 80.0, 125.0, "tok/s", "estimated", Text("test", "测试"))
+    store.add(seen, measurement(), Forecast(promise, 100.0, promise, 10**9, promise))
+    assert store.experiences() == (seen,)
+    with closing(sqlite3.connect(store.path)) as connection:
+        (document,) = connection.execute("SELECT forecast FROM measurement").fetchone()
+    assert from_json(Forecast, document, what="forecast").decode_tokens_per_s == promise
+
+
+def test_a_store_of_an_earlier_version_still_teaches(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(SCHEMA)  # the columns of the first version
+        connection.execute(
+            "INSERT INTO measurement (taken_at, model_name, quantisation, engine, pages, threads, "
+            "predicted_tokens_per_s, measured_tokens_per_s, document) "
+            "VALUES ('2026-11-30', 'm', 'q4_0', 'llama.cpp 1', 'huge', 2, 100.0, 90.0, '{}')"
+        )
+    old = Experience("m", "q4_0", SETUP, 100.0, 90.0)
+    assert Store(path).experiences() == (old,)
+    new = Experience("m", "q4_0", SETUP, 100.0, 95.0, None, 80.0, 125.0)
+    Store(path).add(new, measurement())
+    assert Store(path).experiences() == (new, old)
 
 
 def test_looking_does_not_make_a_store(tmp_path: Path) -> None:

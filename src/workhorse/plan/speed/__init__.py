@@ -1,7 +1,7 @@
 """What a plan promises in tokens a second, and the ceiling that the memory sets."""
 
 from workhorse.plan.speed.device import Reader, best_bandwidth, card_reader
-from workhorse.plan.speed.explain import Explained, explain
+from workhorse.plan.speed.explain import Explained, explain, explain_learning
 from workhorse.plan.speed.forecast import forecast
 from workhorse.plan.speed.learned import (
     OTHER_MODEL_BAND,
@@ -36,6 +36,7 @@ __all__ = [
     "bytes_read",
     "card_reader",
     "explain",
+    "explain_learning",
     "forecast",
     "kv_read_bytes",
     "learned",

@@ -201,12 +201,24 @@ def quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
+GENERATIONS = (
+    ((10, 0), "10 and later"),
+    ((9, 0), "9.0"),
+    ((8, 6), "8.6 to 8.9"),
+    ((8, 0), "8.0"),
+    ((7, 5), "7.5"),
+    ((7, 0), "7.0"),
+    ((6, 1), "6.1"),
+    ((6, 0), "6.0"),
+)
+
+
 def generation(capability: tuple[int, int]) -> str:
     """Cards that share their overhead and their unpacking."""
-    for start, name in (((9, 0), "9"), ((8, 6), "8.6"), ((8, 0), "8"), ((7, 0), "7")):
+    for start, name in GENERATIONS:
         if capability >= start:
             return name
-    return "6.1" if capability >= (6, 1) else "6"
+    return "older"
 
 
 def fit(rows: Sequence[PublishedSpeed]) -> Fit:

@@ -1,7 +1,9 @@
 """How a forecast came about: its terms, largest first, and what each constant rests on."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from workhorse.plan.speed.learned import Experience, kept_promises
 from workhorse.records import Forecast
 from workhorse.text import Text
 
@@ -26,4 +28,15 @@ def explain(forecast: Forecast) -> tuple[Explained, ...]:
     return tuple(
         Explained(term.device, term.what, term.seconds, term.seconds / total, term.source)
         for term in ordered
+    )
+
+
+def explain_learning(history: Sequence[Experience]) -> Text | None:
+    """How often measurements here fell into the promised interval; None before the first."""
+    kept, judged = kept_promises(history)
+    if not judged:
+        return None
+    return Text(
+        f"{kept} of {judged} measurements here fell into the interval that was promised.",
+        f"本机 {judged} 次实测中有 {kept} 次落在预测区间内。",
     )

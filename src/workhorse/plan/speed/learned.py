@@ -44,6 +44,8 @@ class Experience:
     predicted_tokens_per_s: float
     measured_tokens_per_s: float
     prefill_tokens_per_s: float | None = None  # measured
+    low_tokens_per_s: float | None = None  # the interval that was promised
+    high_tokens_per_s: float | None = None
 
 
 def same_model(model: Model, setup: Setup, history: Sequence[Experience]) -> list[Experience]:
@@ -94,3 +96,13 @@ def learned(
         f"速度模型，按本机 {len(used)} 次实测（{which.zh}）修正 ×{factor:.2f}",
     )
     return Estimate(value, value * (1 - band), value * (1 + band), "tok/s", "learned", source)
+
+
+def kept_promises(history: Sequence[Experience]) -> tuple[int, int]:
+    """How many measurements here fell into the interval that was promised, and of how many."""
+    judged = [
+        e.low_tokens_per_s <= e.measured_tokens_per_s <= e.high_tokens_per_s
+        for e in history
+        if e.low_tokens_per_s is not None and e.high_tokens_per_s is not None
+    ]
+    return sum(judged), len(judged)
