@@ -12,6 +12,8 @@ from workhorse.diagnose.judge import SURE, diagnose, scan
 from workhorse.knowledge.diagnoses import troubles
 
 _UNRELATED = 200
+# Packages that quote the same errors in their notices are no unrelated texts.
+RELATED = ("workhorse", "llama", "vllm", "torch", "nvidia", "cuda", "gguf")
 _MUTATED = 5_000
 
 
@@ -21,7 +23,7 @@ def unrelated_texts() -> list[bytes]:
     files = [
         Path(str(found.locate_file(file)))
         for found in distributions()
-        if found.metadata["Name"] not in ("workhorse", "workhorse-llm")
+        if not any(word in found.metadata["Name"].lower() for word in RELATED)
         for file in found.files or ()
         if file.suffix in (".py", ".md", ".rst", ".txt", ".pyi") or file.name == "METADATA"
     ]

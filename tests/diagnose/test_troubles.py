@@ -5,8 +5,8 @@ import re
 import pytest
 
 from workhorse.diagnose.anchors import SHORTEST, anchors
-from workhorse.diagnose.facts import NAMES, TELLING, applies, with_conclusions
-from workhorse.diagnose.judge import diagnose_lines
+from workhorse.diagnose.facts import NAMES, TELLING, applies, facts_of_log, with_conclusions
+from workhorse.diagnose.judge import diagnose_lines, scan
 from workhorse.knowledge.diagnoses import FactRule, Trouble, troubles
 
 KNOWN = {trouble.code: trouble for trouble in troubles()}
@@ -86,6 +86,37 @@ def test_the_same_line_on_another_card_is_something_else() -> None:
     assert (volta.code, volta.sure) == ("engine.no_kernel_image", "certain")
     hopper = diagnose_lines(line, {"capability": frozenset({"9.0"})}).findings[0]
     assert hopper.code == "cuda.build_older_than_card"
+
+
+def test_cards_whose_names_differ_in_digits_alone_are_two() -> None:
+    scanner = scan(
+        [
+            b"  Device 0: Tesla P40, compute capability 6.1, VMM: yes\n"
+            b"  Device 1: Tesla P100-PCIE-16GB, compute capability 6.0, VMM: yes\n"
+            b"  Device 2: Tesla P40, compute capability 6.1, VMM: yes\n"
+        ]
+    )
+    assert facts_of_log(scanner)["capability"] == {"6.0", "6.1"}
+
+
+@pytest.mark.parametrize(
+    ("line", "fact", "value"),
+    [
+        ("| CUDA : ARCHS = 500,610,1200 |", "built_for", {"5.0", "6.1", "12.0"}),
+        ("supports CUDA capabilities sm_75 sm_80 sm_120.", "built_for", {"7.5", "8.0", "12.0"}),
+        ("min sm: 86", "built_for", {"8.6"}),
+        ("Current capability: 70.", "capability", {"7.0"}),
+        ("NVIDIA-SMI 580.1  Driver Version: 535.183.01  CUDA", "driver", {"535.183.01"}),
+        ("Xeon(R) CPU E5-2690 v2 @ 3.00GHz", "avx2", {"false"}),
+        ("Model name: Intel(R) Xeon(R) CPU E5-2690 v4 @ 2.60GHz", "avx2", {"true"}),
+        ("iommu: Default domain type: Translated", "iommu", {"translating"}),
+        ("max locked memory           (kbytes, -l) 8192", "memlock_mib", {"8"}),
+        ("[TM][INFO] turbomind is used", "engine", {"lmdeploy"}),
+        ("NUMA node(s):   2", "nodes", {"2"}),
+    ],
+)  # fmt: skip
+def test_what_a_line_tells_of_the_machine(line: str, fact: str, value: set[str]) -> None:
+    assert facts_of_log(scan([line.encode()]))[fact] == value
 
 
 def test_what_an_earlier_run_said_is_no_sign() -> None:

@@ -14,6 +14,8 @@ from workhorse.text import Text
 # Below this a cause is named as possible only, and never alone decides.
 LIKELY, SURE = 0.6, 0.9
 _SHOWN_MAX = 5
+# Lines that tell a fact, and figures of a series (tokens a second), that are kept.
+_VALUES_MAX, _FIGURES_MAX = 64, 5_000
 # Lines that speak of a failure whose cause nobody has written down yet.
 COMPLAINT = (
     r"\berror\b",
@@ -40,7 +42,8 @@ STARTS = (
 @cache
 def _search() -> Search:
     wanted = [e for t in troubles() for e in (*t.lines, *t.near, *t.never)]
-    return Search((*wanted, *TELLING, *COMPLAINT), SERIES, STARTS)
+    series = {**dict.fromkeys(TELLING, _VALUES_MAX), **dict.fromkeys(SERIES, _FIGURES_MAX)}
+    return Search((*wanted, *COMPLAINT), series, STARTS)
 
 
 def scan(chunks: Iterable[bytes]) -> Scanner:

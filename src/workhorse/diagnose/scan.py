@@ -1,8 +1,9 @@
 """Reads a log of any size once and keeps the few lines that some expression matches."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
@@ -11,15 +12,11 @@ from workhorse.diagnose.anchors import anchors
 # A line longer than this is looked at around the place that was found.
 LINE_BYTES_MAX = 4096
 SAMPLES_MAX = 3
-# Different values of a fact that are kept.
-GROUPS_MAX = 64
 # Lines that differ in digits alone are looked at once; so many different ones are remembered.
 _SHAPES_MAX = 100_000
 _RUNS_MAX = 10_000
 _REPEATS_MAX = 8  # of one expression in one run of the program
 _DIGITS = b"0123456789"
-# Figures of a series (tokens a second) that are kept.
-SERIES_MAX = 5_000
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TAIL_BYTES_MAX = 1024**2
 # Source code and manuals hold the same sentences as logs; a trace back shows the code as well.
@@ -57,16 +54,20 @@ class Seen:
 class Search:
     """Many expressions made ready to be looked for at once; may serve many logs.
 
-    `series` are those whose every match counts, for the figures in their groups; of the others
-    lines that differ in digits alone count once. `starts` mark where a program begins anew.
+    `series` are those whose every match counts, for the figures in their groups, and how many are
+    kept; of the others lines that differ in digits alone count once. `starts` mark where a
+    program begins anew.
     Raises ValueError for an expression without a literal of four bytes: it would have to see
     every line.
     """
 
     def __init__(
-        self, expressions: Sequence[str], series: Sequence[str] = (), starts: Sequence[str] = ()
+        self,
+        expressions: Sequence[str],
+        series: Mapping[str, int] = MappingProxyType({}),
+        starts: Sequence[str] = (),
     ) -> None:
-        self.series, self.starts = frozenset(series), frozenset(starts)
+        self.series, self.starts = series, frozenset(starts)
         self._compiled: dict[str, re.Pattern[str]] = {}
         of_anchor: dict[bytes, list[str]] = {}
         for expression in dict.fromkeys((*expressions, *series, *starts)):
@@ -127,12 +128,12 @@ class Scanner:
         self.lines += block.count(b"\n")
 
     def _look(self, expression: str, block: bytes, begin: int, end: int, shape: int) -> None:
-        serial = expression in self._search.series
+        wanted = self._search.series.get(expression, 0)
         key = (expression, shape)
         known = self._shapes.get(key)
         if known is None and len(self._shapes) >= _SHAPES_MAX:
             return
-        if known and (not serial or len(self.seen[expression].groups) >= SERIES_MAX):
+        if known and len(self.seen[expression].groups) >= wanted:
             self._note_run(expression)
             return
         text = _COLOURS.sub("", block[begin:end].decode("utf-8", errors="replace")).strip()
@@ -145,7 +146,7 @@ class Scanner:
         seen = self.seen.setdefault(expression, Seen())
         if len(seen.samples) < SAMPLES_MAX:
             seen.samples.append(Line(self.lines + block.count(b"\n", 0, begin) + 1, text))
-        if match.groups() and len(seen.groups) < (SERIES_MAX if serial else GROUPS_MAX):
+        if len(seen.groups) < wanted:
             seen.groups.append(tuple(group or "" for group in match.groups()))
         self._note_run(expression)
 
@@ -154,7 +155,7 @@ class Scanner:
         if expression in self._search.starts:
             self._run += self._run < _RUNS_MAX
             self._repeats.clear()
-        elif expression not in self._search.series:
+        elif len(self.seen[expression].groups) >= self._search.series.get(expression, 0):
             repeats = self._repeats[expression] = self._repeats.get(expression, 0) + 1
             if repeats >= _REPEATS_MAX:
                 self._settled[expression] = self._run
