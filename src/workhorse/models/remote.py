@@ -20,7 +20,7 @@ SCHEMES = ("http", "https", "file")
 PASSING_STATUS = (408, 425, 429, 500, 502, 503, 504)
 PARTIAL_CONTENT = 206
 RANGE_NOT_SATISFIABLE = 416
-_CONTENT_RANGE = re.compile(r"bytes (?:(?P<first>\d+)-\d+|\*)/(?P<total>\d+|\*)")
+CONTENT_RANGE = re.compile(r"bytes (?:(?P<first>\d+)-(?P<last>\d+)|\*)/(?P<total>\d+|\*)", re.ASCII)
 
 
 class Unreachable(AppError):
@@ -64,7 +64,7 @@ def opened_remote(url: str, start_bytes: int, etag: str | None, stall_s: float) 
     (also after `stall_s` seconds of silence), NothingLeft when the file ends before
     `start_bytes`, Unreachable when nothing will help; reading raises them too.
     """
-    with _transfer_errors(url):
+    with transfer_errors(url):
         request = _request(url, start_bytes, etag)
         # Not urlopen: its opener keeps the proxies of the first call for the whole process.
         answer = urllib.request.build_opener().open(request, timeout=stall_s)
@@ -75,11 +75,11 @@ def opened_remote(url: str, start_bytes: int, etag: str | None, stall_s: float) 
             start = start_bytes
 
         def read(size: int) -> bytes:
-            with _transfer_errors(url):
+            with transfer_errors(url):
                 chunk: bytes = answer.read1(size)
                 return chunk
 
-        yield Remote(start, total, _strong_etag(answer.headers), read)
+        yield Remote(start, total, strong_etag(answer.headers), read)
 
 
 def _request(url: str, start_bytes: int, etag: str | None) -> urllib.request.Request:
@@ -98,24 +98,27 @@ def _request(url: str, start_bytes: int, etag: str | None) -> urllib.request.Req
 def _extent(status: int | None, headers: Message, asked_bytes: int) -> tuple[int, int | None]:
     """First byte and total size that an answer speaks of."""
     if status == PARTIAL_CONTENT:
-        match = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", ""))
+        match = CONTENT_RANGE.fullmatch(headers.get("Content-Range", ""))
         if match is None or match["first"] != str(asked_bytes):
             raise Interrupted("the server sent another part of the file than was asked for")
-        return asked_bytes, _number(match["total"])
-    return 0, _number(headers.get("Content-Length", ""))
+        return asked_bytes, whole_number(match["total"])
+    return 0, whole_number(headers.get("Content-Length", ""))
 
 
-def _number(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None
+def whole_number(text: str) -> int | None:
+    """The number in a header; None when it has none, or one that no file is as long as."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
-def _strong_etag(headers: Message) -> str | None:
+def strong_etag(headers: Message) -> str | None:
+    """The version of a file as its server names it; None when it names none byte for byte."""
     etag = str(headers.get("ETag", ""))
     return etag if etag.startswith('"') and etag.isascii() else None
 
 
 @contextmanager
-def _transfer_errors(url: str) -> Iterator[None]:
+def transfer_errors(url: str) -> Iterator[None]:
+    """Turn what the network throws into Interrupted, NothingLeft or Unreachable."""
     try:
         yield
     except urllib.error.HTTPError as error:
@@ -134,10 +137,10 @@ def _transfer_errors(url: str) -> Iterator[None]:
 
 def _status_error(url: str, error: urllib.error.HTTPError) -> Exception:
     if error.code == RANGE_NOT_SATISFIABLE:
-        match = _CONTENT_RANGE.fullmatch(error.headers.get("Content-Range", ""))
-        return NothingLeft(_number(match["total"]) if match else None)
+        match = CONTENT_RANGE.fullmatch(error.headers.get("Content-Range", ""))
+        return NothingLeft(whole_number(match["total"]) if match else None)
     if error.code in PASSING_STATUS:
-        wait_s = _number(error.headers.get("Retry-After", ""))
+        wait_s = whole_number(error.headers.get("Retry-After", ""))
         return Interrupted(f"HTTP {error.code}", wait_s or 0)
     return refused(url, f"HTTP {error.code}", f"HTTP {error.code}")
 

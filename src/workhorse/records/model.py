@@ -63,7 +63,7 @@ class Model:
 
     path: str
     name: str
-    format: Literal["gguf"]
+    format: Literal["gguf", "safetensors"]
     architecture: str
     file_bytes: int
     tensors: tuple[Tensor, ...]
@@ -83,6 +83,7 @@ class Model:
     known: bool = True  # False: the architecture is in no table, planned from its tensors
     draft_layers: int = 0  # the last so many layers predict further tokens (MTP)
     draft_attention: tuple[Attention, ...] = ()  # what those keep when they draft
+    size_error_share: float | None = None  # not converted yet: so far off; None: sizes are exact
 
     @property
     def weight_bytes(self) -> int:

@@ -1,0 +1,205 @@
+"""Reads a checkpoint as its makers publish it: config.json, and safetensors when they are there."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+
+import msgspec
+
+from workhorse.errors import AppError
+from workhorse.knowledge.quant_mixes import QuantMix, quant_mixes
+from workhorse.models.config_json import CONFIG_BYTES_MAX, Config, gguf_values, read_config
+from workhorse.models.config_shapes import tensors_of_config
+from workhorse.models.converted import Conversion
+from workhorse.models.cursor import TEXT_BYTES_MAX
+from workhorse.models.folders import Folder
+from workhorse.models.gguf import describe
+from workhorse.models.header import Header, Value
+from workhorse.models.hub import no_such_file
+from workhorse.models.refusals import shown
+from workhorse.models.safetensors import (
+    INDEX,
+    INDEX_BYTES_MAX,
+    header_text,
+    missing_shards,
+    parse_header,
+    shard_names,
+)
+from workhorse.plan.quant_mix import ALIGNMENT_BYTES, Shape, find_mix, requantised
+from workhorse.records import Model
+from workhorse.text import Text
+from workhorse.units import KIB
+
+USUAL_QUANT = "Q4_K_M"
+PIECE_BYTES = 256 * KIB  # a shard's header has 20 to 100 kB
+PARALLEL = 4
+TEMPLATE_BYTES_MAX = 4 * TEXT_BYTES_MAX  # tokenizer_config.json may list all added tokens
+# A GGUF header has 39 to 61 bytes a token with its merges (Qwen 2.5, Llama 3.1; 2026-11).
+HEADER_BYTES_A_TOKEN = 50
+# llama-quantize's own choice is met exactly where all names are known; publishers' own mixes
+# (importance matrix, "UD") of the same name are up to 6 % smaller or larger (Unsloth's and
+# bartowski's Q4_K_M of Qwen 3 and Llama 3.1, 2026-11).
+KNOWN_ERROR_SHARE = 0.06
+UNKNOWN_ERROR_SHARE = 0.15
+
+
+def read_checkpoint(folder: Folder, file: str | None, quant: str | None) -> Model:
+    """The Model that the checkpoint in `folder` would be as a GGUF file of type `quant`.
+
+    `file` is what the user named: a safetensors file, an index, config.json, or None. Without
+    safetensors the shapes come from config.json. Raises AppError.
+    """
+    mix = _mix(quant)
+    config_name = file if _is_config(file) else "config.json"
+    raw = folder.document(config_name or "config.json", CONFIG_BYTES_MAX)
+    if raw is None:
+        raise _no_config(folder, file)
+    config = read_config(raw, folder.name_of(config_name or "config.json"))
+    shards = [] if _is_config(file) and folder.listing() == {} else _shards(folder, file)
+    conversion = Conversion(config)
+    if shards:
+        _read_shards(folder, shards, conversion)
+    else:
+        conversion.add(tensors_of_config(config))
+    model = _described(folder, config, conversion, mix)
+    share = UNKNOWN_ERROR_SHARE if config.kind is None or conversion.unknown else KNOWN_ERROR_SHARE
+    return replace(
+        model,
+        path=folder.name_of(file) if file else folder.label,
+        format="safetensors",
+        size_error_share=share,
+    )
+
+
+def _described(folder: Folder, config: Config, conversion: Conversion, mix: QuantMix) -> Model:
+    tensors = conversion.tensors()
+    values: dict[str, Value] = gguf_values(config, conversion.layers)
+    arch = values["general.architecture"]
+    values["general.name"] = folder.label.rstrip("/").rpartition("/")[2] or folder.label
+    template = _chat_template(folder)
+    if template is not None:
+        values["tokenizer.chat_template"] = template
+    heads = config.count("num_attention_heads", "n_head") or 1
+    kv_heads = values.get(f"{arch}.attention.head_count_kv", heads)
+    shape = Shape(
+        layers=conversion.layers,
+        experts=config.count("num_local_experts", "num_experts", "n_routed_experts") or 0,
+        heads=heads,
+        kv_heads=_most(kv_heads),
+        architecture=str(arch),
+    )
+    tokens = config.count("vocab_size") or 0
+    data_offset = -(-tokens * HEADER_BYTES_A_TOKEN // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    made = [
+        replace(tensor, offset_bytes=data_offset + tensor.offset_bytes)
+        for tensor in requantised(tensors, mix, shape)
+    ]
+    end = made[-1].offset_bytes + made[-1].n_bytes
+    size_bytes = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    header = Header(config.name, size_bytes, 3, values, tuple(made), data_offset)
+    return describe([header], Path(str(values["general.name"])))
+
+
+def _most(value: Value) -> int:
+    """The most KV heads that a layer has, from one number or one a layer."""
+    numbers = value if isinstance(value, tuple) else (value,)
+    return max((int(number) for number in numbers if isinstance(number, int)), default=1)
+
+
+def _mix(quant: str | None) -> QuantMix:
+    mix = find_mix(quant or USUAL_QUANT)
+    if mix is None:
+        known = ", ".join(quant_mixes())
+        raise AppError(
+            Text(
+                f"“{shown(quant or '')}” is no quantisation that sizes are known of.",
+                f"“{shown(quant or '')}”不是已知大小规则的量化类型。",
+            ),
+            Text(f"Take one of {known}.", f"请从中选择：{known}。"),
+        )
+    return mix
+
+
+def _is_config(file: str | None) -> bool:
+    return file is not None and file.endswith(".json") and not file.endswith(".index.json")
+
+
+def _shards(folder: Folder, file: str | None) -> list[str]:
+    """The safetensors files of the checkpoint; [] when it has none."""
+    if file is not None and file.endswith(".safetensors") and "-of-" not in file:
+        return [file]
+    index_name = file if file is not None and file.endswith(".index.json") else INDEX
+    index = folder.document(index_name, INDEX_BYTES_MAX)
+    if index is not None:
+        shards = shard_names(index, folder.name_of(index_name))
+        listing = folder.listing()
+        if listing and any(shard not in listing for shard in shards):
+            raise missing_shards(folder.label, shards, list(listing))
+        return shards
+    listing = folder.listing()
+    if not listing and file is None:
+        return ["model.safetensors"]
+    found = [name for name in listing if name.endswith(".safetensors") and "/" not in name]
+    if len(found) > 1 and "model.safetensors" in found:
+        return ["model.safetensors"]
+    return sorted(found)
+
+
+def _read_shards(folder: Folder, shards: list[str], conversion: Conversion) -> None:
+    """Fetch the headers side by side, but parse one at a time: hostile ones would add up."""
+    one_at_a_time = Lock()
+
+    def read(shard: str) -> None:
+        read_at, size_bytes = folder.opened(shard, PIECE_BYTES)
+        name = folder.name_of(shard)
+        text = header_text(read_at, size_bytes, name=name)
+        with one_at_a_time:
+            conversion.add(parse_header(text, size_bytes, name=name))
+
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        tasks = [pool.submit(read, shard) for shard in shards]
+        try:
+            for task in tasks:
+                task.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+class _Tokenizer(msgspec.Struct):
+    chat_template: str | list[dict[str, str]] | None = None
+
+
+def _chat_template(folder: Folder) -> str | None:
+    """The chat template, from its own file or from the tokenizer's settings."""
+    listing = folder.listing()
+    if not listing:
+        return None
+    raw = folder.document("chat_template.jinja", TEXT_BYTES_MAX)
+    if raw is not None:
+        return raw.decode("utf-8", errors="replace")
+    raw = folder.document("tokenizer_config.json", TEMPLATE_BYTES_MAX)
+    try:
+        found = msgspec.json.decode(raw or b"{}", type=_Tokenizer).chat_template
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None  # a doubt about the template must not keep us from planning
+    if isinstance(found, list):
+        found = next((entry.get("template") for entry in found), None)
+    return found
+
+
+def _no_config(folder: Folder, file: str | None) -> AppError:
+    names = list(folder.listing())
+    if file is not None and file not in names and names:
+        return no_such_file(folder.label, file, names)
+    held = ", ".join(shown(name) for name in names[:5]) or "—"
+    return AppError(
+        Text(
+            f"{folder.label} has neither a GGUF file nor a config.json (it has {held}).",
+            f"{folder.label} 中既没有 GGUF 文件，也没有 config.json（现有 {held}）。",
+        ),
+        Text(
+            "Name a repository or a directory of a language model.",
+            "请指定一个语言模型的仓库或目录。",
+        ),
+    )

@@ -1,0 +1,126 @@
+"""Reads any model that the user can name: the one way in for plans and rehearsals."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from workhorse.errors import AppError
+from workhorse.models.checkpoint import read_checkpoint
+from workhorse.models.choice import choose
+from workhorse.models.folders import Folder, opened_folder
+from workhorse.models.gguf import describe, read_gguf
+from workhorse.models.header import TENSORS_MAX, Header, read_header
+from workhorse.models.metadata import Metadata
+from workhorse.models.parts import PART_NAME, PARTS_MAX, check_parts
+from workhorse.models.refusals import damaged
+from workhorse.models.sources import LocalSource, source_of
+from workhorse.records import Model
+from workhorse.text import Text
+from workhorse.units import KIB
+
+PART_PIECE_BYTES = 256 * KIB  # parts after the first have only their tensors
+PARALLEL = 4  # requests at once; a hub counts them against its rate limit
+
+
+def read_model(
+    reference: str | Path,
+    *,
+    quant: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Model:
+    """What the model called `reference` is, from headers alone: no weights are fetched.
+
+    A path to a GGUF file, a safetensors file, a config.json or a directory; `hf:owner/name[:file]`,
+    `owner/name`, `ms:owner/name`, or an address. `quant` (such as Q4_K_M) chooses among the GGUF
+    files of a repository; of a checkpoint it is what the sizes are worked out for (Q4_K_M when
+    left out), and `Model.size_error_share` then says how far they may be off. Blocks; some
+    requests of a few MB. Raises AppError and nothing else; takes less than 100 MB of memory.
+    """
+    environment = os.environ if environment is None else environment
+    source = source_of(str(reference), environment)
+    if isinstance(source, LocalSource) and _is_gguf(source.path):
+        return read_gguf(source.path)
+    with opened_folder(source, environment, pause) as (folder, wanted):
+        file = wanted if wanted is not None and _is_file_name(wanted) else None
+        if file is None:
+            file = choose(folder.listing(), wanted or quant, folder.label)
+            quant = quant or wanted
+        if file is not None and file.lower().endswith(".gguf"):
+            if isinstance(source, LocalSource):
+                return read_gguf(Path(folder.name_of(file)))
+            return _read_remote_gguf(folder, file)
+        return read_checkpoint(folder, file, quant)
+
+
+def _is_gguf(path: Path) -> bool:
+    """Every local file that is none of the other kinds: read_gguf says what else it looks like."""
+    try:
+        is_folder = path.is_dir()
+    except (OSError, ValueError):
+        return True
+    return not is_folder and not path.name.lower().endswith((".safetensors", ".json"))
+
+
+def _is_file_name(wanted: str) -> bool:
+    return wanted.lower().endswith((".gguf", ".safetensors", ".json"))
+
+
+def _read_remote_gguf(folder: Folder, file: str) -> Model:
+    """A GGUF model of one part or several, each by range requests."""
+    first = _header(folder, file, None)
+    files = _part_files(file, first)
+    headers = [first]
+    if len(files) > 1:
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            others = [part for part in files if part != file]
+            headers = list(pool.map(lambda part: _header(folder, part, PART_PIECE_BYTES), others))
+        headers.insert(files.index(file), first)
+        if sum(len(header.tensors) for header in headers) > TENSORS_MAX:
+            raise damaged(first.name, "its parts have too many tensors", "各分卷的张量过多")
+        check_parts(headers)
+    model = describe(headers, Path(file.rpartition("/")[2]))
+    return replace(model, path=folder.name_of(files[0]))
+
+
+def _header(folder: Folder, file: str, piece_bytes: int | None) -> Header:
+    opened = folder.opened(file) if piece_bytes is None else folder.opened(file, piece_bytes)
+    read_at, size_bytes = opened
+    return read_header(read_at, size_bytes, name=folder.name_of(file))
+
+
+def _part_files(file: str, header: Header) -> list[str]:
+    parts = Metadata(header).count("split.count") or 1
+    if parts == 1:
+        return [file]
+    place, slash, last = file.rpartition("/")
+    match = PART_NAME.fullmatch(last)
+    if parts > PARTS_MAX or match is None or int(match["parts"]) != parts:
+        raise damaged(
+            header.name,
+            f"it is one of {parts} parts, and its name does not say which",
+            f"它是 {parts} 个分卷之一，但文件名未体现",
+        )
+    return [
+        f"{place}{slash}{match['stem']}-{part:05d}-of-{parts:05d}.gguf"
+        for part in range(1, parts + 1)
+    ]
+
+
+def needs_local_file(reference: str | Path) -> AppError:
+    """The error for a command that needs the weights themselves."""
+    return AppError(
+        Text(
+            f"{reference} is not on this machine yet, and a service needs its weights.",
+            f"{reference} 尚不在本机上，而启动服务需要其权重。",
+        ),
+        Text(
+            f"Look at it with `workhorse plan {reference}`; then download its GGUF file and give "
+            "its path (`workhorse pull` is to come).",
+            f"可先用 `workhorse plan {reference}` 查看；再下载其 GGUF 文件并指定路径"
+            "（`workhorse pull` 即将推出）。",
+        ),
+    )
