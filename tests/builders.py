@@ -1,12 +1,14 @@
 """Machines, models and builds for planner tests, small enough to read."""
 
 from dataclasses import replace
+from typing import Literal
 
 from workhorse.records import (
     Attention,
     Bandwidth,
     Core,
     Cpu,
+    Disk,
     EngineBuild,
     Gpu,
     Limits,
@@ -156,6 +158,11 @@ def model(
         pooling=False,
         licence=None,
     )
+
+
+def disk(kind: Literal["nvme", "ssd", "hdd", "network"]) -> Disk:
+    """A disk with room for everything."""
+    return Disk("/models", "ext4", 4000 * GB, 4000 * GB, kind)
 
 
 def tensor(name: str, *shape: int) -> Tensor:

@@ -34,9 +34,20 @@ from workhorse.machine.probe import probe
 from workhorse.models.embedded import DEFAULT_MODEL, embedded_model
 from workhorse.models.gguf import read_gguf
 from workhorse.plan.checks import check_cpu
-from workhorse.plan.planner import Wish, make_plan, served_name
+from workhorse.plan.planner import make_plan, served_name
 from workhorse.plan.speed import Experience, setup_for
-from workhorse.records import Conditions, EngineBuild, Machine, Model, Plan, Run, Verdict
+from workhorse.plan.what_if import Parts, assumed_build, composed_machine
+from workhorse.plan.wish import Wish
+from workhorse.records import (
+    Conditions,
+    EngineBuild,
+    Machine,
+    Model,
+    Plan,
+    Reason,
+    Run,
+    Verdict,
+)
 from workhorse.run.ask import ask_engine
 from workhorse.run.process import EngineProcess
 from workhorse.run.supervisor import EngineUnavailable, Status, Supervisor
@@ -66,6 +77,7 @@ class Ask:
     skip_golden: bool = False
     measure: bool = True
     machine_root: Path | None = None
+    parts: Parts | None = None  # of a machine that is not here
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,28 +123,59 @@ class Teller(Protocol):
         """The measurement could not be taken."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What any model is planned on: the machine, the engine, what was learned here."""
+
+    machine: Machine
+    picked: Picked
+    history: tuple[Experience, ...]
+
+    def decide(self, model: Model, wish: Wish) -> Decision:
+        """The plan for one model."""
+        plan = make_plan(self.machine, model, self.picked.build, wish, self.history)
+        return Decision(self.machine, model, self.picked.explain(plan))
+
+
 def decide(ask: Ask, where: Places, fetching: Fetching) -> Decision:
     """Probe, fetch what is missing, read the model and plan. Starts nothing; blocks."""
     asked = read_gguf(ask.model) if ask.model else None  # a typing error shows before any fetch
+    ground = look_around(ask, where)
+    model = asked or read_gguf(embedded_model(where.data, fetching))
+    return ground.decide(model, ask.wish)
+
+
+def look_around(ask: Ask, where: Places) -> Ground:
+    """The machine that is asked about, the engine for it, and what was measured on it."""
     builds = Builds(where.engines)
     named = named_engine(ask.engine, builds) if ask.engine else None
-    here = ask.machine_root is None
-    disk_path = ask.model.parent if ask.model else where.models
-    machine = probe(disk_path=disk_path) if ask.machine_root is None else probe(ask.machine_root)
-    picked = named or (pick_engine(builds, machine) if here else Picked(embedded_build()))
-    if here and picked.build.kind == "embedded":
+    if ask.parts is not None or ask.machine_root is not None:
+        machine = composed_machine(ask.parts) if ask.parts else probe(ask.machine_root or Path("/"))
+        return Ground(machine, named or assumed_engine(machine), ())
+    machine = probe(disk_path=ask.model.parent if ask.model else where.models)
+    picked = named or pick_engine(builds, machine)
+    if picked.build.kind == "embedded":
         refuse_unfit_cpu(machine, picked.build)
         ensure_openmp()
         picked = replace(picked, build=embedded_build())  # again: it says where the library is
-    model = asked or read_gguf(embedded_model(where.data, fetching))
     history: tuple[Experience, ...] = ()
-    if here:
-        try:
-            history = Store(where.store).experiences()
-        except AppError as error:  # a forecast without it is worth more than no service
-            machine = replace(machine, doubts=(*machine.doubts, error.what))
-    plan = make_plan(machine, model, picked.build, ask.wish, history)
-    return Decision(machine, model, picked.explain(plan))
+    try:
+        history = Store(where.store).experiences()
+    except AppError as error:  # a forecast without it is worth more than no service
+        machine = replace(machine, doubts=(*machine.doubts, error.what))
+    return Ground(machine, picked, history)
+
+
+def assumed_engine(machine: Machine) -> Picked:
+    """The engine for a machine that is not here: with code for its cards, else the embedded."""
+    build = assumed_build(machine)
+    if build is None:
+        return Picked(embedded_build())
+    because = Text(
+        "Assumed, because the machine is not here: `workhorse engine build` makes such a one.",
+        "该机器不在本地，故作此假定：可用 `workhorse engine build` 构建。",
+    )
+    return Picked(build, (Reason("engine", build.version, because),))
 
 
 def refuse_unfit_cpu(machine: Machine, build: EngineBuild) -> None:
@@ -308,7 +351,7 @@ def conclude(
         setup = setup_for(
             plan.engine, plan.device, huge_pages=plan.huge_pages, threads=plan.threads
         )
-        prefill = summary.prefill_tokens_per_s
+        prefill, promised = summary.prefill_tokens_per_s, plan.forecast.decode_tokens_per_s
         experience = Experience(
             model.name,
             model.quantisation,
@@ -316,8 +359,10 @@ def conclude(
             predicted,
             measured,
             None if prefill is None else prefill.median,
+            None if promised is None else promised.low,
+            None if promised is None else promised.high,
         )
-        Store(where.store).add(experience, measurement)
+        Store(where.store).add(experience, measurement, plan.forecast)
 
 
 def every_run_failed(runs: tuple[Run, ...]) -> AppError:

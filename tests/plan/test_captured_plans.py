@@ -12,7 +12,9 @@ import pytest
 import builders
 from workhorse.codec import from_json, to_json
 from workhorse.machine.probe import probe
-from workhorse.plan.planner import Wish, make_plan
+from workhorse.plan.planner import make_plan
+from workhorse.plan.what_if import assumed_build
+from workhorse.plan.wish import Wish
 from workhorse.records import Plan
 
 CAPTURES = Path(__file__).parents[1] / "captures"
@@ -34,11 +36,14 @@ SEVEN_B = replace(
 )
 
 
-@pytest.mark.parametrize("machine", ["machine_a", "machine_b", "avx_only", "h200"])
+@pytest.mark.parametrize(
+    "machine", ["machine_a", "machine_b", "avx_only", "h200", "p40_box", "eight_v100"]
+)
 @pytest.mark.parametrize("build", ["embedded", "cuda"])
 def test_the_plan_for_a_captured_machine(machine: str, build: str) -> None:
-    engine = builders.EMBEDDED if build == "embedded" else builders.CUDA
-    plan = make_plan(probe(CAPTURES / f"{machine}.json"), SEVEN_B, engine, Wish())
+    host = probe(CAPTURES / f"{machine}.json")
+    engine = builders.EMBEDDED if build == "embedded" else assumed_build(host) or builders.CUDA
+    plan = make_plan(host, SEVEN_B, engine, Wish())
     golden = GOLDENS / f"{machine}_{build}.json"
     if os.environ.get("WORKHORSE_WRITE_GOLDENS"):
         golden.write_text(to_json(plan) + "\n", encoding="utf-8")

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 import builders
 from workhorse.plan.cpus import choose_cpus
 from workhorse.plan.pages import choose_pages, choose_spin, glibc_at_least
-from workhorse.plan.planner import Wish, make_plan, served_name
+from workhorse.plan.planner import make_plan, served_name
+from workhorse.plan.wish import Wish
 from workhorse.records import Limits, Machine, Plan
 from workhorse.units import GIB, MIB
 

@@ -1,6 +1,7 @@
 """Arguments that several commands share."""
 
 import argparse
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,14 +42,37 @@ def add_choices(parser: argparse.ArgumentParser, language: Language) -> None:
         metavar="N",
         help=Text("requests answered at the same time", "同时应答的请求数").in_language(language),
     )
+    parser.add_argument(
+        "--for",
+        dest="purpose",
+        choices=("chat", "long", "batch"),
+        help=Text(
+            "what it is for: sets context and slots where you do not",
+            "用途：决定未指定的上下文和槽位",
+        ).in_language(language),
+    )
+    parser.add_argument(
+        "--headroom",
+        type=share,
+        metavar="PERCENT",
+        help=Text(
+            "share of each device that stays free (default: 20%%)",
+            "每个设备保留的余量（默认 20%%）",
+        ).in_language(language),
+    )
 
 
 def ask_of(args: argparse.Namespace, **more: Any) -> "Ask":
     """What the user asked for with the shared arguments; `more` sets the rest of an Ask."""
-    from workhorse.plan.planner import Wish
+    from workhorse.plan.wish import HEADROOM, Wish
     from workhorse.up import Ask
 
-    wish = Wish(context_tokens=args.context, slots=args.slots)
+    wish = Wish(
+        context_tokens=args.context,
+        slots=args.slots,
+        purpose=args.purpose,
+        headroom=HEADROOM if args.headroom is None else args.headroom,
+    )
     return Ask(model=args.model, engine=args.engine, wish=wish, **more)
 
 
@@ -58,6 +82,26 @@ def positive(word: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{word} is not at least 1")
     return number
+
+
+def share(word: str) -> float:
+    """A share below 1 from `10%` or `0.1`, as argparse wants it."""
+    number = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+    if not 0 <= number <= 0.9:
+        raise argparse.ArgumentTypeError(f"{word} is not a share (0% to 90%)")
+    return number
+
+
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])i?B?)", re.IGNORECASE)
+
+
+def memory_size(word: str) -> int:
+    """Bytes from `128GiB`, `128G` or `64000MiB`: binary, as memory is sold."""
+    match = SIZE.fullmatch(word.strip())
+    n_bytes = int(float(match[1]) * 1024 ** ("KMGT".index(match[2].upper()) + 1)) if match else 0
+    if not 0 < n_bytes <= 1024**5:
+        raise argparse.ArgumentTypeError(f"{word} is no memory size (such as 128GiB)")
+    return n_bytes
 
 
 def port(word: str) -> int:

@@ -3,7 +3,11 @@
 from workhorse.text import Text
 
 SETTINGS = {
+    "engine": Text("engine", "引擎"),
     "device": Text("device", "设备"),
+    "layer split": Text("layers on each card", "各卡层数"),
+    "experts in RAM": Text("experts in main memory", "内存中的专家"),
+    "tables": Text("tables", "嵌入表"),
     "context": Text("context", "上下文"),
     "slots": Text("slots", "槽位"),
     "kv": Text("KV type", "KV 类型"),
@@ -15,6 +19,7 @@ SETTINGS = {
 }
 ITEMS = {
     "weights": Text("weights", "权重"),
+    "tables": Text("tables read by row", "按行读取的表"),
     "kv": Text("KV cache", "KV 缓存"),
     "state": Text("recurrent state", "循环状态"),
     "compute": Text("compute buffers", "计算缓冲"),
@@ -22,7 +27,7 @@ ITEMS = {
     "runtime": Text("runtime", "运行时"),
     "prompt cache": Text("prompt cache", "提示词缓存"),
 }
-DEVICES = {"RAM": Text("main memory", "内存")}
+DEVICES = {"RAM": Text("main memory", "内存"), "disk": Text("disk", "磁盘")}
 BASES = {
     "measured": Text("measured here", "本机实测"),
     "header": Text("model header", "模型文件头"),

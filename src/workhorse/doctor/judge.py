@@ -16,7 +16,8 @@ from workhorse.doctor.peers import judge_peers
 from workhorse.doctor.processor import judge_processor
 from workhorse.doctor.room import judge_room
 from workhorse.doctor.software import judge_software
-from workhorse.plan.planner import Wish, make_plan
+from workhorse.plan.planner import make_plan
+from workhorse.plan.wish import Wish
 from workhorse.records import EngineBuild, Finding, Level, Machine, Model, Verdict
 from workhorse.text import Text
 from workhorse.units import show_rate

@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     settings.add_argument("-b", "--batch-size", type=int, required=True)
     settings.add_argument("-ub", "--ubatch-size", type=int, required=True)
     settings.add_argument("-lm", "--load-mode", choices=LOAD_MODES, required=True)
+    settings.add_argument("-lzm", "--lazy-mode", choices=("on", "auto", "off"), default="auto")
     settings.add_argument("-fa", "--flash-attn", choices=("on", "off"), required=True)
     settings.add_argument("-ctk", "--cache-type-k", choices=KV_TYPES, required=True)
     settings.add_argument("-ctv", "--cache-type-v", choices=KV_TYPES, required=True)
@@ -55,6 +56,7 @@ def serve(argv: list[str]) -> int:
     params.cpuparams_batch.n_threads = asked.threads_batch
     params.n_batch, params.n_ubatch = asked.batch_size, asked.ubatch_size
     params.load_mode = engine.llama_load_mode[f"LLAMA_LOAD_MODE_{asked.load_mode.upper()}"]
+    params.lazy_mode = engine.llama_lazy_mode[f"LLAMA_LAZY_MODE_{asked.lazy_mode.upper()}"]
     attention = "ENABLED" if asked.flash_attn == "on" else "DISABLED"
     params.flash_attn_type = engine.llama_flash_attn_type[f"LLAMA_FLASH_ATTN_TYPE_{attention}"]
     params.cache_type_k, params.cache_type_v = (

@@ -53,6 +53,7 @@ def settings(plan: Plan, port: int, host: str) -> tuple[str, ...]:
         ("--cache-type-k", plan.kv_type_k),
         ("--cache-type-v", plan.kv_type_v),
         ("--n-gpu-layers", str(plan.gpu_layers)),
+        *placement_settings(plan),
         ("--slots",),
         ("--metrics",),
     ]
@@ -60,6 +61,18 @@ def settings(plan: Plan, port: int, host: str) -> tuple[str, ...]:
         wanted.append(("--embeddings",))
     known = [word for words in wanted if words[0] in plan.engine.knows for word in words]
     return (*known, *changed_settings(plan))
+
+
+def placement_settings(plan: Plan) -> Iterable[tuple[str, ...]]:
+    """Which layers and experts lie where, as far as one card does not hold them all."""
+    if len(plan.layer_split) > 1:
+        yield ("--split-mode", "layer")
+        yield ("--tensor-split", ",".join(map(str, plan.layer_split)))
+    if plan.expert_layers_in_ram:
+        yield ("--n-cpu-moe", str(plan.expert_layers_in_ram))
+    if any(group.group == "tables" for group in plan.placement):
+        # On its own the engine reads large tables lazily and holds small ones.
+        yield ("--lazy-mode", "on" if plan.lazy_tables else "off")
 
 
 def changed_settings(plan: Plan) -> Iterable[str]:
@@ -90,7 +103,8 @@ def environment(plan: Plan) -> dict[str, str]:
     if plan.gpu_index is not None:
         # Without PCI order, CUDA's device 0 is the fastest card and not the driver's first.
         added["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        added["CUDA_VISIBLE_DEVICES"] = str(plan.gpu_index)
+        indexes = plan.gpu_indexes or (plan.gpu_index,)
+        added["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, indexes))
     return added
 
 

@@ -1,6 +1,7 @@
 """Proof before "ready": the log against the plan, and an answer that is text. Pure judgement."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -133,19 +134,26 @@ def judge_offload(plan: Plan, report: EngineReport) -> tuple[Finding, ...]:
     """
     if plan.gpu_layers == 0:
         return ()
-    on_gpu = sum(n for (d, k), n in report.buffers.items() if k == "model" and d.startswith("CUDA"))
-    offloaded = report.offloaded_layers
-    if on_gpu and (offloaded is None or offloaded >= plan.gpu_layers):
+    cards = {
+        device: n
+        for (device, kind), n in report.buffers.items()
+        if kind == "model" and re.fullmatch(r"CUDA\d+", device)
+    }
+    on_gpu, offloaded = sum(cards.values()), report.offloaded_layers
+    every_layer = offloaded is None or offloaded >= plan.gpu_layers
+    if every_layer and len(cards) >= max(1, len(plan.gpu_indexes)):
         return ()
     return (
         Finding(
             code="verify.layers_on_cpu",
             level="blocker",
             seen=Text(
-                f"{offloaded or 0} of {plan.layers} layers are on the GPU "
-                f"({show_bytes(on_gpu)} of weights), planned {plan.gpu_layers}.",
-                f"{plan.layers} 层中只有 {offloaded or 0} 层在显卡上（权重 {show_bytes(on_gpu)}），"
-                f"计划为 {plan.gpu_layers} 层。",
+                f"{offloaded or 0} of {plan.layers} layers are on {len(cards)} GPUs "
+                f"({show_bytes(on_gpu)} of weights), planned {plan.gpu_layers} on "
+                f"{max(1, len(plan.gpu_indexes))}.",
+                f"{plan.layers} 层中有 {offloaded or 0} 层在 {len(cards)} 块显卡上"
+                f"（权重 {show_bytes(on_gpu)}），计划为 {plan.gpu_layers} 层、"
+                f"{max(1, len(plan.gpu_indexes))} 块显卡。",
             ),
             why=Text(
                 "The engine fell back to the CPU in silence: many times slower.",
@@ -189,15 +197,13 @@ def judge_slots(plan: Plan, report: EngineReport) -> tuple[Finding, ...]:
 
 def judge_memory(plan: Plan, report: EngineReport) -> tuple[Finding, ...]:
     """A note when the engine's buffers differ from the budget by more than a tenth."""
+    # A table that is read from the disk is a mapped model buffer too.
     kinds = {
-        "weights": "model",
-        "kv": "kv",
-        "state": "rs",
-        "compute": "compute",
+        "weights": "model", "tables": "model", "kv": "kv", "state": "rs", "compute": "compute",
         "output": "output",
-    }
+    }  # fmt: skip
     planned = sum(line.n_bytes for line in plan.budget if line.item in kinds)
-    printed = sum(report.kind_bytes(kind) for kind in kinds.values())
+    printed = sum(report.kind_bytes(kind) for kind in set(kinds.values()))
     if not printed or abs(printed - planned) <= MEMORY_TOLERANCE * planned:
         return ()
     return (

@@ -57,6 +57,16 @@ def cpu_line(
     return None
 
 
+def cpu_line_named(name: str) -> CpuLine | None:
+    """The line of CPUs whose pattern a name has, when nobody knows its CPUID; None: not one."""
+    found = [row for row in rows("cpus", "cpu", CpuLine) if _is_called(row, name)]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_called(line: CpuLine, name: str) -> bool:
+    return re.search(line.pattern, name, re.IGNORECASE) is not None
+
+
 def memory_rate_mt_s(line: CpuLine, name: str) -> int | None:
     """Fastest memory of the CPU of this line and name, 10^6 transfers a second; None: unknown."""
     if line.rate_mt_s is not None:

@@ -149,9 +149,9 @@ def _only_one(gpu: Gpu, candidates: tuple[Card, ...]) -> Card | None:
 
 
 def _called(card: Card, name: str) -> bool:
-    return _bare(name) in {_bare(known) for known in (card.name, *card.also_named)}
+    return bare_name(name) in {bare_name(known) for known in (card.name, *card.also_named)}
 
 
-def _bare(name: str) -> str:
+def bare_name(name: str) -> str:
     """The name as drivers before and after 2020 agree on it: newer ones say `NVIDIA` first."""
     return " ".join(name.casefold().split()).removeprefix("nvidia ")

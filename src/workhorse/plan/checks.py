@@ -65,37 +65,6 @@ def check_gpu_code(machine: Machine, build: EngineBuild) -> tuple[Finding, ...]:
     )
 
 
-def check_gpu_room(
-    machine: Machine, model: Model, build: EngineBuild, *, on_gpu: bool
-) -> tuple[Finding, ...]:
-    """A warning when the model is too large for every card that the build could use."""
-    cards = usable_gpus(machine, build)
-    if on_gpu or not cards:
-        return ()
-    largest = max(cards, key=lambda gpu: gpu.memory_total_bytes or 0)
-    size, room = show_bytes(model.weight_bytes), show_bytes(largest.memory_free_bytes)
-    return (
-        Finding(
-            code="gpu.model_too_large",
-            level="warning",
-            seen=Text(
-                f"{model.name} has {size} of weights; {largest.name} has {room} free.",
-                f"{model.name} 权重 {size}，{largest.name} 空闲 {room}。",
-            ),
-            why=Text(
-                "With KV cache, buffers and a reserve of 20 % it does not fit: it will run on the "
-                "CPU, many times slower.",
-                "加上 KV 缓存、缓冲区和 20 % 余量后放不下，将在 CPU 上运行，慢很多倍。",
-            ),
-            remedy=Text(
-                "Use a smaller quant (Q8_0, Q4_K_M), --slots 1 or a smaller --context.",
-                "请换更低的量化（Q8_0、Q4_K_M），或用 --slots 1、更小的 --context。",
-            ),
-            source="plan/memory.py",
-        ),
-    )
-
-
 def architecture(gpu: Gpu) -> str | None:
     """The GPU's code name for compilers, such as `sm_70`; `None` when not known."""
     if gpu.compute_capability is None:

@@ -1,0 +1,102 @@
+"""What a user should know of where a plan puts the weights."""
+
+from collections.abc import Sequence
+
+from workhorse.plan.memory import device_bytes
+from workhorse.plan.placement import Placement, cards_of
+from workhorse.plan.placement_words import fitting_quant
+from workhorse.plan.wish import Wish
+from workhorse.records import Finding, Gpu, Model
+from workhorse.text import Text
+from workhorse.units import show_bytes, show_share
+
+# Beyond it a card has no room for what a driver, a display or a longer prompt takes on the side.
+FULL_SHARE = 0.9
+
+
+def check_gpu_room(
+    cards: Sequence[Gpu], model: Model, wish: Wish, placed: Placement
+) -> tuple[Finding, ...]:
+    """A warning when weights lie in main memory although the build could use a card."""
+    if not cards or (placed.cards and not placed.cut.weights_in_ram):
+        return ()
+    free = [gpu.memory_free_bytes or gpu.memory_total_bytes or 0 for gpu in cards]
+    rooms = [card.room_bytes for card in cards_of(cards, wish.headroom)]
+    better = fitting_quant(model, placed.sizes.weights, rooms, wish.least_bits)
+    size, free_words = show_bytes(model.weight_bytes), show_bytes(sum(free))
+    names = ", ".join(dict.fromkeys(gpu.name for gpu in cards))
+    seen = Text(
+        f"{model.name} has {size} of weights; {names}: {free_words} free.",
+        f"{model.name} 权重 {size}；{names} 空闲 {free_words}。",
+    )
+    if better is None:
+        remedy = Text(
+            "Use --slots 1, a smaller --context or a smaller model.",
+            "请用 --slots 1、更小的 --context 或更小的模型。",
+        )
+    else:
+        remedy = Text(
+            f"{better[0]} of this model (about {show_bytes(better[1])}) would fit the cards.",
+            f"该模型的 {better[0]} 量化（约 {show_bytes(better[1])}）可放入显卡。",
+        )
+    if placed.cards:
+        code, why = "gpu.model_partly_in_ram", _partly(placed)
+    else:
+        code, why = (
+            "gpu.model_too_large",
+            Text(
+                f"With KV cache, buffers and {show_share(wish.headroom)} of headroom it does not "
+                "fit: it will run on the CPU, many times slower.",
+                f"加上 KV 缓存、缓冲区和 {show_share(wish.headroom)} 余量后放不下，"
+                "将在 CPU 上运行，慢很多倍。",
+            ),
+        )
+    return (Finding(code, "warning", seen, why, remedy, "plan/placement.py"),)
+
+
+def _partly(placed: Placement) -> Text:
+    held = show_bytes(
+        sum(
+            line.n_bytes for line in placed.lines if line.device == "RAM" and line.item == "weights"
+        )
+    )
+    return Text(
+        f"{held} of weights lie in main memory: what a token reads of them comes at its "
+        "bandwidth, many times below a card's.",
+        f"有 {held} 权重在内存中：每个词元要以内存带宽读取其中一部分，比显存慢很多倍。",
+    )
+
+
+def check_fullness(placed: Placement) -> tuple[Finding, ...]:
+    """A warning for each card of which more than nine tenths will be in use."""
+    found = []
+    for card, device in zip(placed.cards, placed.devices, strict=True):
+        total = card.gpu.memory_total_bytes or 0
+        free = card.gpu.memory_free_bytes
+        others = 0 if free is None else max(0, total - free)
+        share = (others + device_bytes(placed.lines, device)) / max(total, 1)
+        if share > FULL_SHARE:
+            found.append(_nearly_full(card.gpu, share))
+    return tuple(found)
+
+
+def _nearly_full(gpu: Gpu, share: float) -> Finding:
+    used = show_share(share)
+    return Finding(
+        code="gpu.nearly_full",
+        level="warning",
+        seen=Text(
+            f"{used} of GPU {gpu.index} ({gpu.name}) will be in use.",
+            f"GPU {gpu.index}（{gpu.name}）的显存将使用 {used}。",
+        ),
+        why=Text(
+            "A display, another process or a driver's reserve can end the service with an "
+            "out-of-memory error.",
+            "显示输出、其他进程或驱动预留都可能让服务因显存不足而退出。",
+        ),
+        remedy=Text(
+            "Leave the default headroom of 20 %, or use --slots 1 or a smaller --context.",
+            "请保留默认的 20 % 余量，或用 --slots 1、更小的 --context。",
+        ),
+        source="plan/placement.py",
+    )
