@@ -95,7 +95,7 @@ class Scanner:
         # Of each kind of line that was looked at: whether it matched.
         self._shapes: dict[tuple[str, int], bool] = {}
         self._run = 0
-        # In which run an expression was met so often that more would add nothing to it.
+        # Up to which run an expression was met so often that more would add nothing to it.
         self._settled: dict[str, int] = {}
         self._repeats: dict[str, int] = {}
         self.seen: dict[str, Seen] = {}
@@ -115,7 +115,7 @@ class Scanner:
             block.lower(), overlapping=True
         ):
             for expression in of_anchor[index]:
-                if settled.get(expression) == self._run:
+                if settled.get(expression, -1) >= self._run:
                     continue
                 if not begin <= start < end:
                     begin, end = _line_around(block, start)
@@ -134,6 +134,8 @@ class Scanner:
         if known is None and len(self._shapes) >= _SHAPES_MAX:
             return
         if known and len(self.seen[expression].groups) >= wanted:
+            if wanted:
+                self._settled[expression] = _RUNS_MAX
             self._note_run(expression)
             return
         text = _COLOURS.sub("", block[begin:end].decode("utf-8", errors="replace")).strip()
@@ -155,7 +157,7 @@ class Scanner:
         if expression in self._search.starts:
             self._run += self._run < _RUNS_MAX
             self._repeats.clear()
-        elif len(self.seen[expression].groups) >= self._search.series.get(expression, 0):
+        elif expression not in self._search.series:
             repeats = self._repeats[expression] = self._repeats.get(expression, 0) + 1
             if repeats >= _REPEATS_MAX:
                 self._settled[expression] = self._run
