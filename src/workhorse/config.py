@@ -38,6 +38,11 @@ class Places:
         return self.data / "tools"
 
     @property
+    def rehearsals(self) -> Path:
+        """Skeletons and twins while they are needed."""
+        return self.data / "rehearsals"
+
+    @property
     def logs(self) -> Path:
         """Engine logs."""
         return self.data / "logs"

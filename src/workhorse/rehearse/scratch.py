@@ -80,15 +80,7 @@ def check_room(folder: Path, needed_bytes: int) -> None:
 
 def check_sparse(folder: Path) -> None:
     """AppError when the file system stores holes as zeros: a skeleton would take its full size."""
-    probe = folder / "sparse"
-    with local_errors(folder):
-        try:
-            with probe.open("wb") as file:
-                file.truncate(_PROBE_BYTES)
-                taken = os.fstat(file.fileno()).st_blocks * 512
-        finally:
-            probe.unlink(missing_ok=True)
-    if taken > _PROBE_BYTES // 2:
+    if taken_by_hole(folder) > _PROBE_BYTES // 2:
         raise AppError(
             Text(
                 f"The file system of {folder} has no sparse files: a header with nothing behind "
@@ -100,3 +92,15 @@ def check_sparse(folder: Path) -> None:
                 "请用 WORKHORSE_HOME 指定 ext4、XFS、Btrfs 或 tmpfs 上的目录。",
             ),
         )
+
+
+def taken_by_hole(folder: Path) -> int:
+    """Bytes on the disk of a file of 64 MiB that nothing was written to."""
+    probe = folder / "sparse"
+    with local_errors(folder):
+        try:
+            with probe.open("wb") as file:
+                file.truncate(_PROBE_BYTES)
+                return os.fstat(file.fileno()).st_blocks * 512
+        finally:
+            probe.unlink(missing_ok=True)

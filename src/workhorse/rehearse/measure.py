@@ -1,0 +1,169 @@
+"""Twins under the load of the protocol, in turn, on the engine as `up` would start it."""
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+import aiohttp
+import msgspec
+
+from workhorse.bench.load import Tally, body, load_session, measure_round, warm_up
+from workhorse.bench.scenario import Scenario
+from workhorse.bench.service import Prompt, Service, cannot_complete, find_service, make_prompts
+from workhorse.bench.stats import decode_tokens_per_s, ttft_s
+from workhorse.config import HOST
+from workhorse.engines.llamacpp import launch
+from workhorse.engines.llamacpp_log import explain
+from workhorse.errors import AppError
+from workhorse.records import Plan, Run
+from workhorse.rehearse.protocol import Protocol
+from workhorse.rehearse.times import TwinTimes
+from workhorse.run.ask import ask_engine
+from workhorse.run.process import EngineProcess, free_port
+from workhorse.text import Text
+
+READY_TIMEOUT_S = 600.0
+
+OnStep = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """One running twin and what is sent to it."""
+
+    layers: int
+    service: Service
+    prompts: dict[str, tuple[Prompt, ...]]
+    times: TwinTimes
+
+
+async def measure_twins(
+    plans: Sequence[tuple[Plan, int]], protocol: Protocol, logs: Path, tell: OnStep
+) -> tuple[TwinTimes, ...]:
+    """The times of each twin; `plans` has the plan that starts it and its number of layers.
+
+    All twins run at once and are asked in turn. `tell` gets the progress in the units of
+    `Protocol.cost`. AppError when an engine does not start, does not answer or computes NaN.
+    """
+    clock = time.perf_counter
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(load_session(clock))
+        twins = []
+        for number, (plan, layers) in enumerate(plans):
+            process = await started(plan, logs / f"twin-{number}.log", stack)
+            twins.append(await rehearsed(client, process, protocol, layers))
+        done = 0
+        for twin in twins:
+            prompt = twin.prompts[protocol.standard.name][-1]
+            await warm_up(client, twin.service, prompt, protocol.standard, clock)
+            done += protocol.standard.prompt_tokens * twin.layers
+            tell(done)
+        for scenario in protocol.steps:
+            for number in range(scenario.repeats):
+                for twin in twins:
+                    runs = await one_round(client, twin, scenario, number, clock)
+                    keep(runs, scenario, protocol, twin.times)
+                    fresh = scenario != protocol.deep or number == 0
+                    part = replace(
+                        scenario, repeats=1, prompt_tokens=scenario.prompt_tokens * fresh
+                    )
+                    done += Protocol(part, None, None).cost(twin.layers)
+                    done -= part.prompt_tokens * twin.layers
+                    tell(done)
+        return tuple(twin.times for twin in twins)
+
+
+async def started(plan: Plan, log: Path, stack: AsyncExitStack) -> EngineProcess:
+    """The plan's engine, ready; stopped when the stack unwinds."""
+    process = EngineProcess(launch(plan, free_port(HOST)), log, explain=explain)
+    stack.push_async_callback(process.stop)
+    await process.start()
+    await process.wait_ready(READY_TIMEOUT_S)
+    return process
+
+
+async def rehearsed(
+    client: aiohttp.ClientSession, process: EngineProcess, protocol: Protocol, layers: int
+) -> Rehearsed:
+    """A twin that has answered with a number, and the prompts for it."""
+    await check_finite(process)
+    service = await find_service(client, process.base_url)
+    prompts = {
+        scenario.name: await make_prompts(client, service, scenario, secrets.randbits(32))
+        for scenario in protocol.steps
+    }
+    return Rehearsed(layers, service, prompts, TwinTimes())
+
+
+async def check_finite(process: EngineProcess) -> None:
+    """AppError when the first token's probability is no number: the weights were not right."""
+    question = {"prompt": "one two three", "n_predict": 1, "n_probs": 1, "temperature": 0}
+    answer = await ask_engine(process, "/completion", question)
+    told = answer.get("completion_probabilities")
+    first = told[0] if isinstance(told, list) and told else {}
+    shown = first.get("logprob", 0.0) if isinstance(first, dict) else 0.0
+    if not isinstance(shown, int | float) or not math.isfinite(shown):
+        raise AppError(
+            Text(
+                "The twin computes no numbers (NaN): its random weights do not suit this kind of "
+                "model.",
+                "缩小模型算出了 NaN：随机权重不适合这类模型。",
+            ),
+            Text(
+                "`workhorse plan` forecasts it with a wider band.",
+                "可用 `workhorse plan` 预测，误差范围较大。",
+            ),
+        )
+
+
+async def one_round(
+    client: aiohttp.ClientSession,
+    twin: Rehearsed,
+    scenario: Scenario,
+    number: int,
+    clock: Callable[[], float],
+) -> list[Run]:
+    """One round of a scenario; AppError when a request failed."""
+    prompts = twin.prompts[scenario.name]
+    if scenario.name == "deep":
+        # The same prompt each time: its KV is kept, and only the decoding at its end is measured.
+        bodies = [kept(body(twin.service, prompts[0], scenario.output_tokens))]
+    else:
+        first = number * scenario.streams
+        chosen = prompts[first : first + scenario.streams]
+        bodies = [body(twin.service, prompt, scenario.output_tokens) for prompt in chosen]
+    runs = await measure_round(client, twin.service, bodies, clock, Tally())
+    for run in runs:
+        if run.error is not None:
+            raise cannot_complete(twin.service.url, run.error)
+    return runs
+
+
+def kept(request: bytes) -> bytes:
+    """The request with its prompt kept in the cache for the next one."""
+    return msgspec.json.encode({**msgspec.json.decode(request), "cache_prompt": True})
+
+
+def keep(runs: Sequence[Run], scenario: Scenario, protocol: Protocol, times: TwinTimes) -> None:
+    """Add a round's times; AppError when the twin's answers had no measurable length."""
+    speeds = [speed for run in runs if (speed := decode_tokens_per_s(run))]
+    if not speeds:
+        raise AppError(
+            Text("The twin's answer came in one piece.", "缩小模型的回答没有分段返回。"),
+            Text("Use another engine build.", "请换用其他引擎构建。"),
+            speaker="engine",
+        )
+    token_s = 1 / median(speeds)
+    if scenario == protocol.standard:
+        times.token_s.append(token_s)
+        first_s = ttft_s(runs[0])
+        times.prompt_s.append(first_s if first_s is not None else runs[0].end_s)
+    elif scenario == protocol.deep:
+        times.deep_token_s.append(token_s)
+    else:
+        times.streams_token_s.append(token_s)
