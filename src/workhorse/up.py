@@ -35,6 +35,7 @@ from workhorse.models.embedded import DEFAULT_MODEL, embedded_model
 from workhorse.models.gguf import read_gguf
 from workhorse.plan.checks import check_cpu
 from workhorse.plan.planner import make_plan, served_name
+from workhorse.plan.rehearsed import Rehearsed, with_rehearsed
 from workhorse.plan.speed import Experience, setup_for
 from workhorse.plan.what_if import Parts, assumed_build, composed_machine
 from workhorse.plan.wish import Wish
@@ -130,10 +131,12 @@ class Ground:
     machine: Machine
     picked: Picked
     history: tuple[Experience, ...]
+    rehearsed: tuple[Rehearsed, ...] = ()
 
     def decide(self, model: Model, wish: Wish) -> Decision:
         """The plan for one model."""
         plan = make_plan(self.machine, model, self.picked.build, wish, self.history)
+        plan = with_rehearsed(plan, model, self.rehearsed, self.history)
         return Decision(self.machine, model, self.picked.explain(plan))
 
 
@@ -159,11 +162,13 @@ def look_around(ask: Ask, where: Places) -> Ground:
         ensure_openmp()
         picked = replace(picked, build=embedded_build())  # again: it says where the library is
     history: tuple[Experience, ...] = ()
+    rehearsed: tuple[Rehearsed, ...] = ()
     try:
         history = Store(where.store).experiences()
+        rehearsed = Store(where.store).rehearsed()
     except AppError as error:  # a forecast without it is worth more than no service
         machine = replace(machine, doubts=(*machine.doubts, error.what))
-    return Ground(machine, picked, history)
+    return Ground(machine, picked, history, rehearsed)
 
 
 def assumed_engine(machine: Machine) -> Picked:
