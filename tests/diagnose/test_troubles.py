@@ -119,6 +119,18 @@ def test_what_a_line_tells_of_the_machine(line: str, fact: str, value: set[str])
     assert facts_of_log(scan([line.encode()]))[fact] == value
 
 
+def test_threads_beyond_one_node_are_seen_where_the_machine_is_known() -> None:
+    line = "system_info: n_threads = 28 (n_threads_batch = 28) / 56 | CPU : AVX2 = 1"
+    two = {"nodes": frozenset({"2"}), "node_cores": frozenset({"14"})}
+    (finding,) = diagnose_lines([line], two).findings
+    assert finding.code == "placement.threads_over_cores_of_node"
+    assert diagnose_lines([line]).findings == ()
+    one = {"nodes": frozenset({"1"}), "node_cores": frozenset({"28"})}
+    assert diagnose_lines([line], one).findings == ()
+    on_the_card = "load_tensors: offloaded 33/33 layers to GPU"
+    assert diagnose_lines([line, on_the_card], two).findings == ()
+
+
 def test_what_an_earlier_run_said_is_no_sign() -> None:
     first = ["srv  llama_server: initializing ...", "srv update_slots: all slots are idle"]
     second = [

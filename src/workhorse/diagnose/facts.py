@@ -41,6 +41,7 @@ TELLING: dict[str, str] = {
     r"package=\d+ cores=(\d+)": "node_cores",
     r"\bn_threads = (\d+)": "threads",
     r"num_thread\W{1,4}(\d+)": "threads",
+    r"--threads[ =](\d+)": "threads",
     r"iommu: Default domain type: (Translated|Passthrough)": "iommu",
     r"Xeon\b.{0,12} E5-\d{4}\w? (v[1-4])\b": "avx2",
     r"max locked memory\s+\(kbytes, -l\) (\d+)": "memlock_mib",

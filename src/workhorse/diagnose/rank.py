@@ -104,6 +104,8 @@ def _weighed(found: Suspect, facts: Facts) -> Suspect | None:
                 spoke.append(words)
             case "unlikelier":
                 confidence -= 2 * FACT
+    if found.trouble.needs_fact and not spoke:
+        return None
     return replace(found, confidence=max(0.05, min(confidence, CERTAIN)), facts=tuple(spoke))
 
 

@@ -32,7 +32,8 @@ class Trouble:
     trouble, with confidence `sure` (0 to 1). Each of `near` that matches somewhere in the log
     raises it, one of `never` rules it out. `explains` names troubles that are its consequences.
     `en`/`zh` say the cause, `*_step` what to do, `*_check` how to see that it is mended. With
-    `needs_near`, a line alone shows nothing until one of `near` was seen too. A `generic` one
+    `needs_near`, a line alone shows nothing until one of `near` was seen too; with `needs_fact`
+    not until a fact spoke for it. A `generic` one
     (a crash without a reason) is the consequence of any surer trouble. Without `lines` it is
     found in figures only (behaviour.py).
     """
@@ -53,6 +54,7 @@ class Trouble:
     near: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
     needs_near: bool = False
+    needs_fact: bool = False
     generic: bool = False
     explains: tuple[str, ...] = ()
     facts: tuple[FactRule, ...] = ()
