@@ -22,6 +22,8 @@ class FileServer:
     etag: str | None = '"v1"'
     ranges: bool = True
     password: str | None = None  # basic auth as user:password
+    redirects: dict[str, str] = field(default_factory=dict)  # path -> address
+    refusals: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
     script: list[Behaviour] = field(default_factory=list)  # one a request, then served whole
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     sent_bytes: int = 0
@@ -45,6 +47,10 @@ class Answer(BaseHTTPRequestHandler):
             expected = "Basic " + base64.b64encode(state.password.encode()).decode()
             if self.headers.get("Authorization") != expected:
                 return self.status(401, {"WWW-Authenticate": 'Basic realm="test"'})
+        if self.path in state.refusals:
+            return self.status(*state.refusals[self.path])
+        if self.path in state.redirects:
+            return self.status(302, {"Location": state.redirects[self.path]})
         behave = state.script.pop(0) if state.script else Answer.whole
         return behave(self)
 

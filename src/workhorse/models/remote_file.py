@@ -70,8 +70,10 @@ class Refused(Exception):
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Redirects become errors: urllib would read the whole body of each and keep every header."""
 
-    def redirect_request(self, *_: object) -> None:
-        return None
+    def http_error_302(self, *_: object) -> None:
+        """Leave it to the next handler, which raises."""
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302  # type: ignore[assignment]
 
 
 @contextmanager
