@@ -17,6 +17,7 @@ import time
 import tomllib
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 TESTS = Path(__file__).parent.parent / "tests" / "diagnose"
 CASE = TESTS / "cases" / "h4-014.toml"
@@ -47,13 +48,16 @@ def main() -> None:
     print(f"median {median(run['seconds'] for run in runs):.2f} s")
 
 
-def ask(log: Path) -> dict[str, object]:
+def ask(log: Path) -> dict[str, Any]:
     """One reading in a fresh process, so that its peak of memory is its own."""
     command = [sys.executable, __file__, "--read", str(log)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    found: dict[str, Any] = json.loads(
+        subprocess.run(command, check=True, capture_output=True).stdout
+    )
+    return found
 
 
-def read(log: Path) -> dict[str, object]:
+def read(log: Path) -> dict[str, Any]:
     """The diagnosis and what it cost, with the start of the interpreter left out."""
     import resource
 

@@ -36,7 +36,11 @@ REGISTRY_HOSTS = [
 MACHINE_PATH = re.compile(r"(?<![\w.-])/(?:work|root|home/\w+|tmp/w)/")
 # Logs and the tests of taking paths out have the paths of other people's machines.
 OTHER_MACHINES = re.compile(r"/(?:root|home/\w+)/")
-WITH_OTHER_MACHINES = ("tests/diagnose/", "tests/machine/", "src/workhorse/machine/personal_data.py")
+WITH_OTHER_MACHINES = (
+    "tests/diagnose/",
+    "tests/machine/",
+    "src/workhorse/machine/personal_data.py",
+)
 
 
 def our_files() -> list[Path]:
