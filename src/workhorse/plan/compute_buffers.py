@@ -32,10 +32,10 @@ def compute_bytes(model: Model, layout: Layout, outputs: int | None = None) -> i
     one a slot.
     """
     tokens = layout.micro_batch_tokens
-    rows = max(_rows(model, layout))
+    rows = max(_rows(model, layout)) + _streams_size(model)
     cell = 2 if layout.flash_attention else 4
     masks = {a.window_tokens: layer_cells(a, layout) for a in model.attention if a is not None}
-    peak = tokens * rows * F32_BYTES + _states(model, layout, tokens * rows * F32_BYTES)
+    peak = max(tokens * rows * F32_BYTES, _recurrent_bytes(model, layout))
     logits = (layout.slots if outputs is None else outputs) * model.vocabulary * F32_BYTES
     heads = logits + tokens * 2 * model.embedding_size * F32_BYTES
     return max(peak, heads) + sum(tokens * cell * cells for cells in masks.values())
@@ -44,7 +44,8 @@ def compute_bytes(model: Model, layout: Layout, outputs: int | None = None) -> i
 def _rows(model: Model, layout: Layout) -> Iterator[int]:
     """Elements a token at the peak of each part of a layer."""
     width = model.embedding_size
-    yield 4 * width + 3 * (_dense_size(model) or (0 if model.experts else 4 * width))
+    plain = not model.experts and not any(model.recurrent)
+    yield 4 * width + 3 * (_dense_size(model) or (4 * width if plain else 0))
     experts, all_outputs = _experts_size(model), width * model.experts_used
     if experts:
         # The outputs of the experts fit where gate and up were, or come on top.
@@ -62,13 +63,11 @@ def _rows(model: Model, layout: Layout) -> Iterator[int]:
 
 
 def _dense_size(model: Model) -> int:
-    downs = (t.shape[0] for t in model.tensors if ".ffn_down.weight" in t.name)
-    return max(downs, default=0)
+    return _widest(model, "ffn_down", 0)
 
 
 def _experts_size(model: Model) -> int:
-    downs = (t.shape[0] for t in model.tensors if ".ffn_down_exps." in t.name)
-    return max(downs, default=0) * max(model.experts_used, 1)
+    return _widest(model, "ffn_down_exps", 0) * max(model.experts_used, 1)
 
 
 def _latent_size(model: Model) -> int:
@@ -84,19 +83,37 @@ def _latent_size(model: Model) -> int:
     return plain + sizes["attn_k_b"] + sizes["attn_v_b"]
 
 
-def _states(model: Model, layout: Layout, others_bytes: int) -> int:
-    """What recurrent layers need beyond `others_bytes`: the states of all slots twice, and rows."""
+def _streams_size(model: Model) -> int:
+    """Elements a token of what flows beside the layers: rows of tables, further streams (AltUp)."""
+    shapes = {t.name: t.shape for t in model.tensors}
+    table = shapes.get("per_layer_token_embd.weight")
+    if table is None:
+        return 0
+    projections = shapes.get("altup_proj.weight", ())
+    streams = projections[2] if len(projections) > 2 else 0
+    return table[0] + (2 + streams) * model.embedding_size
+
+
+def _recurrent_bytes(model: Model, layout: Layout) -> int:
+    """The peak of a recurrent layer: states of all slots, once or twice, and rows a token."""
     kept = [state for state in model.recurrent if state is not None]
     if not kept:
         return 0
-    largest = max(state.rolling_bytes + state.state_bytes for state in kept)
-    inner = max((t.shape[0] for t in model.tensors if t.name.endswith("ssm_out.weight")), default=0)
-    mixed = (
-        t.shape[1]
-        for t in model.tensors
-        if t.name.endswith("ssm_conv1d.weight") and len(t.shape) > 1
-    )
-    keys = max(max(mixed, default=0) - inner, 0) // 2
-    rows = 3 * keys + 6 * inner + model.embedding_size
-    needed = 2 * layout.slots * largest + layout.micro_batch_tokens * rows * F32_BYTES
-    return max(needed - others_bytes, 0)
+    width = model.embedding_size
+    rolling = max(state.rolling_bytes for state in kept)
+    states = 2 * (rolling + max(state.state_bytes for state in kept))
+    inner, mixed = _widest(model, "ssm_out", 0), _widest(model, "ssm_conv1d", 1)
+    if _widest(model, "time_mix_key", 0):  # RWKV
+        rows = 19 * width
+    elif _widest(model, "ssm_beta", 0) or _widest(model, "ssm_ba", 0):  # gated delta net
+        rows = 3 * max(mixed - inner, 0) // 2 + 6 * inner + width
+    else:  # Mamba
+        rows = _widest(model, "ssm_in", 1) + 2 * mixed + 5 * inner // 2
+        states -= max(state.state_bytes for state in kept)
+    return layout.slots * states + layout.micro_batch_tokens * rows * F32_BYTES
+
+
+def _widest(model: Model, part: str, dimension: int) -> int:
+    """The largest size of a dimension among the layers' tensors of that name; 0 without any."""
+    found = (t.shape for t in model.tensors if t.name.endswith(f".{part}.weight"))
+    return max((shape[dimension] for shape in found if len(shape) > dimension), default=0)

@@ -49,15 +49,27 @@ def layer_cells(attention: Attention, layout: Layout) -> int:
     return min(window, padded_cells(layout.context_tokens))
 
 
-def layer_kv_bytes(attention: Attention, layout: Layout) -> int:
-    """KV of one layer for all slots, with the side caches of sparse attention."""
-    total = layer_cells(attention, layout) * _cell_bytes(
-        layout, attention.kv_heads * attention.key_size, attention.kv_heads * attention.value_size
-    )
+def layer_kv_bytes(attention: Attention, layout: Layout, value_elements: int = 0) -> int:
+    """KV of one layer for all slots, with the side caches of sparse attention.
+
+    Its values take no less than `value_elements` a cell; see `padded_values`.
+    """
+    own = attention.kv_heads * attention.value_size
+    values = max(own, value_elements) if own else 0
+    keys = attention.kv_heads * attention.key_size
+    total = layer_cells(attention, layout) * _cell_bytes(layout, keys, values)
     for side in attention.side:
         cells = padded_cells(-(-padded_cells(layout.context_tokens) // side.tokens_a_cell))
         total += cells * _cell_bytes(layout, side.key_size, side.value_size)
     return total * layout.slots
+
+
+def padded_values(model: Model, layout: Layout) -> int:
+    """Elements that the values of a cell take at least: those of the widest layer without flash
+    attention, when they are stored transposed (TAG_V_CACHE_VARIABLE, llama-kv-cache.cpp)."""
+    if layout.flash_attention:
+        return 0
+    return max((a.kv_heads * a.value_size for a in model.attention if a is not None), default=0)
 
 
 def _cell_bytes(layout: Layout, key_elements: int, value_elements: int) -> int:
@@ -67,7 +79,8 @@ def _cell_bytes(layout: Layout, key_elements: int, value_elements: int) -> int:
 
 def kv_bytes(model: Model, layout: Layout) -> int:
     """KV cache of all layers and slots."""
-    return sum(layer_kv_bytes(a, layout) for a in model.attention if a is not None)
+    values = padded_values(model, layout)
+    return sum(layer_kv_bytes(a, layout, values) for a in model.attention if a is not None)
 
 
 def state_bytes(model: Model, layout: Layout) -> int:

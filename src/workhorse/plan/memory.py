@@ -198,12 +198,12 @@ def fitted(model: Model) -> Text:
     error = COMPUTE_ERROR if model.known else COMPUTE_ERROR_UNKNOWN
     if model.known:
         return Text(
-            f"fitted to llama.cpp's own figures, ±{error:.0%}",
-            f"按 llama.cpp 自报数值拟合，误差约 ±{error:.0%}",
+            f"fitted to llama.cpp's own figures, ±{error * 100:.0f} %",
+            f"按 llama.cpp 自报数值拟合，误差约 ±{error * 100:.0f} %",
         )
     return Text(
-        f"architecture {model.architecture} is not known: from its tensors, ±{error:.0%}",
-        f"未知架构 {model.architecture}：按张量推算，误差约 ±{error:.0%}",
+        f"architecture {model.architecture} is not known: from its tensors, ±{error * 100:.0f} %",
+        f"未知架构 {model.architecture}：按张量推算，误差约 ±{error * 100:.0f} %",
     )
 
 

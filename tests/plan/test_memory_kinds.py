@@ -1,0 +1,202 @@
+"""Memory beyond weights and KV: groups, drafts, checkpoints, projectors, unknown architectures."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import builders
+from workhorse.plan.memory import (
+    Layout,
+    budget,
+    checkpoint_bytes,
+    compute_bytes,
+    draft_bytes,
+    kv_bytes,
+    loaded,
+    padded_cells,
+    projector_bytes,
+    second_head_bytes,
+    state_bytes,
+    weight_groups,
+)
+from workhorse.records import Attention, Model, Projector, RecurrentState, SideCache
+from workhorse.units import MIB
+
+
+def with_tensors(*names: str, base: Model | None = None) -> Model:
+    """A model with further tensors of 256 x 256."""
+    base = base or builders.model()
+    more = tuple(builders.tensor(name, 256, 256) for name in names)
+    return replace(base, tensors=(*base.tensors, *more))
+
+
+def test_the_groups_of_weights_are_all_of_them() -> None:
+    model = with_tensors(
+        "per_layer_token_embd.weight",
+        "output_norm.weight",
+        "rope_freqs.weight",
+        "blk.0.ssm_out.weight",
+        "blk.0.ffn_up_shexp.weight",
+        "blk.1.ffn_gate_exps.weight",
+        "blk.1.exp_probs_b.bias",
+        "blk.3.nextn.eh_proj.weight",
+    )
+    groups = weight_groups(replace(model, draft_layers=1))
+    assert set(groups) == {
+        "attention", "draft", "embedding", "experts", "feed-forward", "other", "output",
+        "recurrent", "shared experts", "tables",
+    }  # fmt: skip
+    assert sum(groups.values()) == model.weight_bytes
+
+
+def test_layers_that_draft_are_not_loaded_unless_they_draft() -> None:
+    model = with_tensors("blk.3.nextn.eh_proj.weight")
+    drafting = replace(
+        model, draft_layers=1, attention=(*model.attention[:3], None),
+        draft_attention=(Attention(2, 64, 64),),
+    )  # fmt: skip
+    layout = Layout(2048, 2)
+    left_out = [t.name for t in drafting.tensors if not loaded(t, drafting)]
+    assert left_out == [
+        "blk.3.attn_q.weight",
+        "blk.3.ffn_down.weight",
+        "blk.3.nextn.eh_proj.weight",
+    ]
+    weights = next(x for x in budget(drafting, layout, device="RAM", gpu=False))
+    more = draft_bytes(drafting, layout)
+    assert weights.n_bytes + more - 2 * 2048 * 2 * 2 * 64 * 2 == model.weight_bytes
+    assert draft_bytes(model, layout) == 0
+
+
+def test_a_tied_head_that_the_cpu_repacks_is_held_twice() -> None:
+    tied = builders.model(tied=True)
+    packed = tuple(
+        replace(t, type="q4_k") if t.name == "token_embd.weight" else t for t in tied.tensors
+    )
+    assert second_head_bytes(tied) == 0  # f16 is used as it is
+    assert second_head_bytes(replace(tied, tensors=packed)) == packed[0].n_bytes
+    assert second_head_bytes(builders.model(tied=False)) == 0
+
+
+def test_a_checkpoint_holds_windows_and_states_of_one_slot() -> None:
+    layout = Layout(8192, 4)
+    assert checkpoint_bytes(builders.model(), layout) == 0
+    sliding = builders.model(window_tokens=512)
+    cells = padded_cells(512 + layout.micro_batch_tokens)
+    assert checkpoint_bytes(sliding, layout) == 4 * cells * 2 * (2 * 64 * 2)
+    state = RecurrentState(1000, 50_000)
+    recurrent = replace(builders.model(), recurrent=(state, None, state, None))
+    assert checkpoint_bytes(recurrent, layout) == 2 * 51_000
+    assert state_bytes(recurrent, layout) == 4 * 2 * 51_000
+
+
+def test_a_side_cache_counts_its_own_cells() -> None:
+    base = builders.model(layers=1)
+    layout = Layout(10_000, 1)
+    plain = Attention(2, 64, 64)
+    compressed = replace(plain, side=(SideCache(128, 0, 4), SideCache(32, 16)))
+    more = kv_bytes(replace(base, attention=(compressed,)), layout) - kv_bytes(
+        replace(base, attention=(plain,)), layout
+    )
+    assert more == padded_cells(10_240 // 4) * 128 * 2 + padded_cells(10_000) * (32 + 16) * 2
+
+
+def test_without_flash_attention_narrow_values_are_padded() -> None:
+    wide, narrow = Attention(2, 512, 512), Attention(2, 256, 256)
+    model = replace(builders.model(layers=2), attention=(wide, narrow))
+    on, off = Layout(2048, 1), Layout(2048, 1, flash_attention=False)
+    assert kv_bytes(model, off) - kv_bytes(model, on) == 2048 * 2 * 256 * 2
+    latent = replace(model, attention=(wide, Attention(1, 576, 0)))
+    assert kv_bytes(latent, off) == kv_bytes(latent, on)
+
+
+def test_a_projector_takes_its_weights_and_room_for_one_image() -> None:
+    vision = Projector("/m/mmproj.gguf", "vision", 800 * MIB, 896, 14, 1152, 4304, 16)
+    weights, scratch = projector_bytes(vision)
+    patches = (896 // 14) ** 2
+    assert weights == 800 * MIB
+    assert scratch == patches * 4 * (4 * 1152 + 3 * 4304 + 16 * patches)
+    assert projector_bytes(replace(vision, patch_size=None)) == (800 * MIB, 400 * MIB)
+
+
+def test_an_unknown_architecture_says_so() -> None:
+    model = replace(builders.model(), architecture="newarch", known=False)
+    line = next(x for x in budget(model, Layout(2048, 1), device="RAM", gpu=False)
+                if x.item == "compute")  # fmt: skip
+    assert "newarch" in line.source.en
+    assert "newarch" in line.source.zh
+    assert "±50 %" in line.source.en
+
+
+sizes = st.integers(1, 4096)
+attentions = st.one_of(
+    st.none(),
+    st.builds(
+        Attention,
+        kv_heads=st.integers(1, 64),
+        key_size=sizes,
+        value_size=st.integers(0, 4096),
+        window_tokens=st.one_of(st.none(), st.integers(1, 1 << 17)),
+        side=st.lists(
+            st.builds(SideCache, sizes, st.integers(0, 4096), st.sampled_from([1, 4, 128])),
+            max_size=2,
+        ).map(tuple),
+    ),
+)
+states = st.one_of(
+    st.none(), st.builds(RecurrentState, st.integers(0, 1 << 24), st.integers(0, 1 << 30))
+)
+layouts = st.builds(
+    Layout,
+    context_tokens=st.integers(1, 1 << 20),
+    slots=st.integers(1, 64),
+    kv_type_k=st.sampled_from(["f16", "q8_0", "q4_0"]),
+    kv_type_v=st.sampled_from(["f16", "q8_0", "q4_0"]),
+    micro_batch_tokens=st.sampled_from([32, 512, 2048]),
+    flash_attention=st.booleans(),
+)
+
+
+@st.composite
+def models(draw: st.DrawFn) -> Model:
+    """Models of any mixture of layers."""
+    layers = draw(st.integers(1, 12))
+    base = builders.model(layers=layers, experts=draw(st.sampled_from([0, 8])), experts_used=2)
+    return replace(
+        base,
+        attention=tuple(draw(attentions) for _ in range(layers)),
+        recurrent=tuple(draw(states) for _ in range(layers)),
+    )
+
+
+@given(models(), layouts, st.integers(1, 1 << 16), st.integers(1, 8))
+def test_memory_grows_with_context_slots_and_layers(
+    model: Model, layout: Layout, tokens: int, slots: int
+) -> None:
+    size = total(model, layout)
+    assert 0 < size <= total(model, replace(layout, context_tokens=layout.context_tokens + tokens))
+    assert size < total(model, replace(layout, slots=layout.slots + slots))
+    again = replace(
+        model,
+        layers=model.layers + 1,
+        attention=(*model.attention, model.attention[0]),
+        recurrent=(*model.recurrent, model.recurrent[0]),
+    )
+    assert size <= total(again, layout)
+    assert 0 <= checkpoint_bytes(model, layout) * layout.slots <= size
+    assert compute_bytes(model, layout) <= compute_bytes(model, layout, outputs=4096)
+
+
+def total(model: Model, layout: Layout) -> int:
+    return sum(line.n_bytes for line in budget(model, layout, device="RAM", gpu=False))
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_the_budget_names_no_negative_size(gpu: bool) -> None:
+    model = with_tensors("per_layer_token_embd.weight")
+    lines = budget(model, Layout(2048, 1), device="GPU 0" if gpu else "RAM", gpu=gpu)
+    assert all(line.n_bytes >= 0 for line in lines)
+    held = sum(line.n_bytes for line in lines if line.item == "weights")
+    assert held == model.weight_bytes
