@@ -67,10 +67,7 @@ def test_a_file_system_without_holes_is_refused(
     check_sparse(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
-    class Full:
-        st_blocks = module._PROBE_BYTES // 512
-
-    monkeypatch.setattr(module.os, "fstat", lambda _: Full)
+    monkeypatch.setattr(module, "taken_by_hole", lambda _: module._PROBE_BYTES)
     with pytest.raises(AppError, match="sparse"):
         check_sparse(tmp_path)
 

@@ -1,6 +1,7 @@
 """Exact memory before the download: the engine's dry run on a file that has only the header."""
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ MEMORY_SETTINGS = frozenset(
     }
 )
 
+_DRY_RUN_LINE = re.compile(r"(\S.*?) (\d{1,12}) (\d{1,12}) (\d{1,12})", re.ASCII)
 _SOURCE = Text("the engine's dry run on the header", "引擎对文件头的试算")
 
 
@@ -136,8 +138,8 @@ def read_dry_run(text: str) -> tuple[DeviceMemory, ...]:
     """The lines `device model context compute` (MiB) of `llama-fit-params --fit-print on`."""
     found = []
     for line in text.splitlines():
-        device, *figures = line.rsplit(maxsplit=3)
-        if len(figures) == 3 and all(figure.isdecimal() for figure in figures):
+        if told := _DRY_RUN_LINE.fullmatch(line.strip()):
+            device, *figures = told.groups()
             found.append(DeviceMemory(device, *(int(figure) * MIB for figure in figures)))
     return tuple(found)
 

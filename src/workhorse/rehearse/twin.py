@@ -21,7 +21,8 @@ from workhorse.units import GIB, MIB, show_bytes
 
 LAYER_TENSOR = re.compile(r"blk\.(\d+)\.(.+)")
 
-# A twin's token has to read this many times the last-level cache. With 135M and 270M twins that
+# What successive tokens read of a twin (of experts: all, since each token takes others) has to be
+# this many times the last-level cache. With 135M and 270M twins that
 # sat in it partly, decode came out 16 and 19 % too fast; a 1.1B shape at four times the cache
 # was 1.7 % off (2026-11, 32 MiB cache).
 CACHE_TIMES = 4
@@ -54,7 +55,7 @@ class Twin:
     layers: tuple[int, ...]
     tensors: tuple[TwinTensor, ...]
     layers_read_bytes: float  # of the layers, by one decoded token
-    token_bytes: float  # of all weights, by one decoded token
+    working_bytes: int  # what successive tokens read, experts whole
 
     @property
     def n_bytes(self) -> int:
@@ -128,21 +129,21 @@ def fair_sample(sizes: Sequence[float], count: int) -> tuple[int, ...]:
 def make_twin(model: Model, sources: Sequence[int]) -> Twin:
     """The twin whose layers copy those of the model named by `sources`."""
     by_layer: dict[int, list[tuple[str, Tensor]]] = defaultdict(list)
-    tensors, fixed = [], 0.0
+    tensors, read, working = [], 0.0, 0
     for tensor in model.tensors:
         if found := LAYER_TENSOR.fullmatch(tensor.name):
             by_layer[int(found[1])].append((found[2], tensor))
             continue
         shape = table_shape(tensor, model, len(sources))
         tensors.append(TwinTensor(tensor.name, tensor.type, shape, storage(tensor.type, shape)))
-        fixed += bytes_read(tensor, model)
-    read = 0.0
+        working += tensor.n_bytes if bytes_read(tensor, model) else 0
     for place, source in enumerate(sources):
         for suffix, tensor in by_layer[source]:
             name = f"blk.{place}.{suffix}"
             tensors.append(TwinTensor(name, tensor.type, tensor.shape, tensor.n_bytes))
             read += bytes_read(tensor, model)
-    return Twin(tuple(sources), tuple(tensors), read, fixed + read)
+            working += tensor.n_bytes
+    return Twin(tuple(sources), tuple(tensors), read, working)
 
 
 def table_shape(tensor: Tensor, model: Model, layers: int) -> tuple[int, ...]:
@@ -180,7 +181,7 @@ def plan_twins(model: Model, cache_bytes: int, room_bytes: int | None) -> TwinPl
         return TwinPlan(twins, layers, whole.layers_read_bytes, cache_bytes)
 
     limit = WHOLE_MAX_BYTES if room_bytes is None else min(WHOLE_MAX_BYTES, room_bytes)
-    small = whole.token_bytes < CACHE_TIMES_WHOLE * cache_bytes
+    small = whole.working_bytes < CACHE_TIMES_WHOLE * cache_bytes
     if small and whole.n_bytes <= limit:
         return planned(whole)
     found = None if has_fixed_depth(model) else pattern(layer_kinds(model, layers))
@@ -222,7 +223,7 @@ def two_depths(
         return make_twin(model, [*range(lead), *(i for b in chosen for i in block_layers(b))])
 
     shallow = first(
-        lambda count: twin_of(count).token_bytes >= CACHE_TIMES * cache_bytes, range(1, periods)
+        lambda count: twin_of(count).working_bytes >= CACHE_TIMES * cache_bytes, range(1, periods)
     )
     if shallow is None:
         return None
@@ -261,11 +262,11 @@ def too_large(needed: int, room: int) -> AppError:
 def no_twin(model: Model, whole: Twin, cache_bytes: int, *, patterned: bool) -> AppError:
     """The method does not hold for this model, and the whole model is too large to be copied."""
     if patterned:
-        token, cache = show_bytes(whole.token_bytes), show_bytes(cache_bytes)
+        size, cache = show_bytes(whole.working_bytes), show_bytes(cache_bytes)
         why = Text(
-            f"a token of {model.name} reads {token}, and no smaller twin outweighs the caches of "
-            f"{cache} enough to tell its speed",
-            f"{model.name} 每个词元读取 {token}，更小的缩小模型不足以超过 {cache} 的缓存",
+            f"{model.name} has {size}, and nothing smaller outweighs the caches of {cache} enough "
+            "to tell its speed",
+            f"{model.name} 有 {size}，更小的缩小模型不足以超过 {cache} 的缓存",
         )
     else:
         why = Text(
