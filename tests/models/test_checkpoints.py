@@ -1,0 +1,424 @@
+"""Models as their makers publish them: safetensors, config.json, and what becomes of them."""
+
+import hashlib
+import json
+import random
+import struct
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+
+import gguf
+import pytest
+from checkpoint_builder import (
+    Tensors,
+    checkpoint,
+    llama_config,
+    llama_tensors,
+    safetensors,
+    write_all,
+)
+from file_server import FileServer
+from hub_server import publish_hf, publish_ms
+
+from workhorse.errors import AppError
+from workhorse.knowledge.checkpoints import (
+    checkpoint_kinds,
+    layer_tensor_names,
+    model_tensor_names,
+)
+from workhorse.knowledge.quant_mixes import quant_mixes
+from workhorse.models.read import read_model
+from workhorse.models.safetensors import read_safetensors
+from workhorse.records import Attention, Model
+from workhorse.units import MIB
+
+MEMORY_BYTES_MAX = 100 * MIB
+GOLDEN = json.loads((Path(__file__).parent / "quantised.json").read_text(encoding="utf-8"))
+
+
+def read(reference: str | Path, environment: dict[str, str] | None = None, **options: str) -> Model:
+    return read_model(
+        reference,
+        environment=environment or {},
+        pause=lambda _: None,
+        quant=options.get("quant"),
+    )
+
+
+def refusal(path: Path, **options: str) -> str:
+    """The one error, in both languages, with little memory taken."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(AppError) as caught:
+            read(path, **options)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < MEMORY_BYTES_MAX
+    for words in (caught.value.what, caught.value.next_step):
+        assert words.en and words.zh
+        assert words.en.isprintable() and words.zh.isprintable()
+    return f"{caught.value.what.en} {caught.value.next_step.en}"
+
+
+# ---------------------------------------------------------------- the whole way
+
+
+def test_a_checkpoint_is_the_gguf_that_it_would_become(tmp_path: Path) -> None:
+    model = read(write_all(tmp_path / "tiny", checkpoint()), quant="Q8_0")
+    assert (model.format, model.architecture, model.name) == ("safetensors", "llama", "tiny")
+    assert (model.layers, model.heads, model.embedding_size) == (2, 8, 512)
+    assert (model.vocabulary, model.context_trained_tokens) == (1000, 4096)
+    assert model.attention == (Attention(2, 64, 64),) * 2
+    names = {tensor.name: tensor for tensor in model.tensors}
+    assert len(names) == 21 and names["blk.1.ffn_down.weight"].shape == (1024, 512)
+    assert names["blk.0.attn_norm.weight"].type == "f32"
+    assert model.quantisation == "q8_0"
+    assert (
+        model.weight_bytes
+        == sum(n // 32 * 34 for n in (512_000, 512_000, *(262_144, 65_536, 65_536, 262_144) * 2))
+        + 6 * 524_288 // 32 * 34
+        + 5 * 2048
+    )
+    assert model.size_error_share is not None
+
+
+def test_four_bits_unless_said_otherwise(tmp_path: Path) -> None:
+    folder = write_all(tmp_path / "tiny", checkpoint())
+    assert read(folder).quantisation == "q4_k"
+    assert read(folder, quant="bf16").quantisation == "bf16"
+    assert "no quantisation that sizes are known of" in refusal(folder, quant="Q9_X")
+
+
+@pytest.mark.parametrize("file", ["", "model.safetensors.index.json", "config.json"])
+def test_shards_add_up(tmp_path: Path, file: str) -> None:
+    whole = read(write_all(tmp_path / "one", checkpoint()))
+    folder = write_all(tmp_path / "three", checkpoint(shards=3))
+    parts = read(folder / file)
+    assert parts.tensors == whole.tensors
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    assert "1 of the 3 files of the model are missing" in refusal(folder / file)
+
+
+def test_config_json_alone(tmp_path: Path) -> None:
+    full = read(write_all(tmp_path / "full", checkpoint()))
+    alone = write_all(tmp_path / "alone", {"config.json": checkpoint()["config.json"]})
+    for reference in (alone, alone / "config.json"):
+        assert read(reference).tensors == full.tensors
+
+
+def test_a_single_safetensors_file(tmp_path: Path) -> None:
+    folder = write_all(tmp_path / "a", checkpoint())
+    assert read(folder / "model.safetensors").tensors == read(folder).tensors
+    (folder / "config.json").unlink()
+    assert "neither a GGUF file nor a config.json" in refusal(folder / "model.safetensors")
+
+
+def test_from_hubs_and_addresses(server: FileServer, tmp_path: Path) -> None:
+    template = json.dumps({"chat_template": "{{ messages }}"}).encode()
+    files = {**checkpoint(shards=3), "tokenizer_config.json": template, "README.md": b"#"}
+    local = read(write_all(tmp_path / "three", files))
+    hub = read("hf:maker/Tiny", publish_hf(server, "maker/Tiny", files))
+    assert hub.tensors == local.tensors and hub.path == "hf:maker/Tiny"
+    assert hub.chat_template == local.chat_template == "{{ messages }}"
+    sent = server.sent_bytes
+    assert read("ms:maker/Tiny", publish_ms(server, "maker/Tiny", files)).tensors == hub.tensors
+    assert server.sent_bytes - sent < 4 * MIB
+    for name, content in files.items():
+        server.files[f"/plain/{name}"] = content
+    assert read(server.url("/plain/config.json")).tensors == hub.tensors
+    index = server.url("/plain/model.safetensors.index.json")
+    assert read(index).tensors == hub.tensors
+
+
+def test_a_quantisation_behind_the_name_of_a_checkpoint(server: FileServer) -> None:
+    environment = publish_hf(server, "maker/Tiny", checkpoint())
+    assert read("maker/Tiny:Q8_0", environment).quantisation == "q8_0"
+
+
+def test_weights_are_not_fetched(server: FileServer) -> None:
+    config = llama_config(num_hidden_layers=40, hidden_size=2048, intermediate_size=8192)
+    tensors = {"model.embed_tokens.weight": ("BF16", (20_000, 2048))}
+    environment = publish_hf(server, "maker/Big", checkpoint(config, tensors))
+    read("maker/Big", environment)
+    assert server.sent_bytes < MIB
+
+
+# ---------------------------------------------------------------- kinds of layers
+
+
+def test_experts_are_stacked(tmp_path: Path) -> None:
+    config = llama_config(
+        architectures=["Qwen3MoeForCausalLM"], num_experts=4, num_experts_per_tok=2, head_dim=64
+    )
+    tensors = llama_tensors()
+    for layer in range(2):
+        at = f"model.layers.{layer}.mlp."
+        for part in ("gate", "up", "down"):
+            shape = tensors.pop(f"{at}{part}_proj.weight")[1]
+            for expert in range(4):
+                tensors[f"{at}experts.{expert}.{part}_proj.weight"] = ("F8_E4M3", shape)
+                tensors[f"{at}experts.{expert}.{part}_proj.weight_scale_inv"] = ("F32", (4, 4))
+        tensors[f"{at}gate.weight"] = ("BF16", (4, 512))
+    model = read(write_all(tmp_path / "moe", checkpoint(config, tensors)), quant="Q4_0")
+    named = {tensor.name: tensor for tensor in model.tensors}
+    assert named["blk.0.ffn_down_exps.weight"].shape == (1024, 512, 4)
+    assert named["blk.0.ffn_gate_inp.weight"].type == "f32"
+    assert (model.experts, model.experts_used) == (4, 2)
+    assert not any("scale" in name for name in named)
+
+
+def test_latent_attention(tmp_path: Path) -> None:
+    config = llama_config(
+        architectures=["DeepseekV3ForCausalLM"], n_routed_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=256, first_k_dense_replace=1, q_lora_rank=256, kv_lora_rank=128,
+        qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=64, n_shared_experts=1,
+        num_nextn_predict_layers=1,
+    )  # fmt: skip
+    model = read(write_all(tmp_path / "mla", {"config.json": json.dumps(config).encode()}))
+    named = {tensor.name: tensor for tensor in model.tensors}
+    assert named["blk.0.attn_k_b.weight"].shape == (64, 128, 8)
+    assert named["blk.0.attn_v_b.weight"].shape == (128, 64, 8)
+    assert "blk.0.attn_kv_b.weight" not in named
+    assert model.attention[0] == Attention(1, 160, 0)
+
+
+def test_delta_nets_beside_attention(tmp_path: Path) -> None:
+    config = GOLDEN["qwen35"]["config"]
+    model = read(write_all(tmp_path / "gdn", {"config.json": json.dumps(config).encode()}))
+    kinds = [attention is not None for attention in model.attention]
+    assert kinds == [False, False, False, True] * 3
+    assert sum(state is not None for state in model.recurrent) == 9
+
+
+def test_a_nested_text_config_and_other_towers(tmp_path: Path) -> None:
+    inner = llama_config(sliding_window=512)
+    outer = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": inner}
+    inner.pop("architectures")
+    tensors: Tensors = {
+        f"model.language_model.{name.removeprefix('model.')}": value
+        for name, value in llama_tensors().items()
+        if name != "lm_head.weight"
+    }
+    tensors["model.vision_tower.encoder.layers.0.mlp.fc1.weight"] = ("BF16", (64, 64))
+    model = read(write_all(tmp_path / "vl", checkpoint(outer, tensors)))
+    assert model.architecture == "gemma3"
+    assert all("vision" not in tensor.name for tensor in model.tensors)
+    assert model.attention[0] is not None and model.attention[0].window_tokens == 512
+
+
+def test_an_unknown_architecture_is_read_from_its_tensors(tmp_path: Path) -> None:
+    config = llama_config(architectures=["NobodyKnowsForCausalLM"], model_type="nobody_knows")
+    tensors = llama_tensors()
+    tensors["model.layers.0.strange.weight"] = ("BF16", (512, 512))
+    model = read(write_all(tmp_path / "new", checkpoint(config, tensors)))
+    known = read(write_all(tmp_path / "old", checkpoint()))
+    assert model.architecture == "nobody_knows"
+    assert {tensor.name for tensor in model.tensors} - {
+        tensor.name for tensor in known.tensors
+    } == {"blk.0.strange.weight"}
+    assert (model.size_error_share or 0) > (known.size_error_share or 0)
+
+
+# ---------------------------------------------------------------- against the engine's own tools
+
+
+@pytest.mark.parametrize("shape", GOLDEN)
+def test_types_are_those_that_llama_quantize_chooses(shape: str, tmp_path: Path) -> None:
+    """`quantised.json`: llama-quantize --dry-run of llama.cpp 0c1e57098 on the same tensors."""
+    config = json.dumps(GOLDEN[shape]["config"]).encode()
+    path = write_all(tmp_path / "m", {"config.json": config})
+    for file, chosen in GOLDEN[shape]["chosen"].items():
+        tensors = read(path, quant=file).tensors
+        types = Counter(tensor.type for tensor in tensors)
+        lines = "".join(f"{t.name} {t.type}\n" for t in sorted(tensors, key=lambda t: t.name))
+        digest = hashlib.sha256(lines.encode()).hexdigest()[:16]
+        assert {**types, "digest": digest} == chosen, file
+
+
+LLAMA_3_1_8B = llama_config(
+    num_hidden_layers=32, hidden_size=4096, intermediate_size=14336, num_attention_heads=32,
+    num_key_value_heads=8, vocab_size=128256, rope_scaling={"rope_type": "llama3"},
+)  # fmt: skip
+
+
+# The IQ3 rows were made with an importance matrix, which the rules here do without.
+PUBLISHED = [mix.name for mix in quant_mixes().values() if mix.bits and mix.name[:3] != "IQ3"]
+
+
+@pytest.mark.parametrize("file", PUBLISHED)
+def test_bits_are_those_that_were_published(file: str, tmp_path: Path) -> None:
+    """Of Llama 3.1 8B, tools/quantize/README.md of llama.cpp."""
+    folder = write_all(tmp_path / "m", {"config.json": json.dumps(LLAMA_3_1_8B).encode()})
+    model = read(folder, quant=file)
+    bits = model.weight_bytes * 8 / model.parameters
+    assert bits == pytest.approx(quant_mixes()[file].bits, rel=0.002)
+
+
+NEWER = {"qwen4exp", "gemma4", "mistral3", "qwen35", "qwen35moe", "qwen3vlmoe", "qwen3next"}
+
+
+@pytest.mark.parametrize("arch", sorted({kind.gguf for kind in checkpoint_kinds().values()}))
+def test_names_are_those_of_the_gguf_package(arch: str) -> None:
+    numbers = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
+    if arch not in numbers:
+        assert arch in NEWER
+        pytest.skip("newer than the package")
+    theirs = gguf.get_tensor_name_map(numbers[arch], 1)
+    kind = next(kind for kind in checkpoint_kinds().values() if kind.gguf == arch)
+    compared = 0
+    for ours, name in (
+        *((f"model.{config}", name) for config, name in model_tensor_names().items()),
+        *((f"model.layers.0.{c}", f"blk.0.{name}") for c, name in layer_tensor_names().items()),
+        ("model.layers.0.post_attention_layernorm", f"blk.0.{kind.ffn_norm}"),
+    ):
+        found = theirs.get_name(ours)
+        if found is not None and "embed_tokens" not in ours:
+            assert found == name, ours
+            compared += 1
+    assert compared > 10
+
+
+# ---------------------------------------------------------------- bad and hostile files
+
+
+def header(entries: object) -> bytes:
+    raw = entries if isinstance(entries, bytes) else json.dumps(entries).encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def entry(**changes: object) -> dict[str, object]:
+    return {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **changes}}
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"", "an empty file"),
+        (b"\x00" * 40, "zeros"),
+        (b"<html>" + bytes(60), "web page"),
+        (struct.pack("<Q", 2**63) + b"{" + bytes(60), "incomplete"),
+        (header(b"{" * 2_000_000), "JSON is wrong"),
+        (header(b'{"a":' + b"[" * 200_000), "JSON is wrong"),
+        (header([1, 2]) + bytes(80), "not a GGUF model"),
+        (header({"a": 5}) + bytes(80), "JSON is wrong"),
+        (header(entry(dtype="Q99")) + bytes(80), "unknown type Q99"),
+        (header(entry(shape=[-2])) + bytes(80), "JSON is wrong|has the shape"),
+        (header(entry(shape=[3])) + bytes(80), "does not lie where"),
+        (header(entry(data_offsets=[8, 16])) + bytes(80), "does not lie where"),
+        (header(entry(shape=[2**62], data_offsets=[0, 2**64])) + bytes(80), "JSON|lie|incomplete"),
+        (header(entry(shape=[1] * 5000)) + bytes(80), "has the shape"),
+        (header(entry(shape=[2**20], data_offsets=[0, 2**22])), "incomplete"),
+        (header({"x" * 5000: entry()["a"]}) + bytes(80), "has the shape"),
+    ],
+)
+def test_safetensors_that_are_wrong(raw: bytes, expected: str, tmp_path: Path) -> None:
+    files = {**checkpoint(), "model.safetensors": raw}
+    said = refusal(write_all(tmp_path / "bad", files))
+    assert any(word in said for word in expected.split("|")), said
+
+
+def test_a_header_of_four_megabytes_of_tensors(tmp_path: Path) -> None:
+    one = b'"%07d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},'
+    raw = b"{" + b"".join(one % i for i in range(70_000))[:-1] + b"}"
+    files = {**checkpoint(), "model.safetensors": header(raw)}
+    assert "70000 tensors" in refusal(write_all(tmp_path / "bad", files))
+
+
+def test_mutated_safetensors_never_raise_anything_else(tmp_path: Path) -> None:
+    raw = bytearray(safetensors(llama_tensors(layers=1), data=False)[:1500])
+    chance = random.Random(5)
+    for _ in range(400):
+        wrong = bytearray(raw)
+        for _ in range(chance.randint(1, 4)):
+            wrong[chance.randrange(len(wrong))] = chance.randrange(256)
+        mutated = bytes(wrong)
+        with pytest.raises(AppError):
+            read_safetensors(lambda o, n, b=mutated: b[o : o + n], len(mutated), name="m")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"num_hidden_layers": None}, "num_hidden_layers is missing"),
+        ({"num_hidden_layers": 2**31}, "claims 2147483648 layers"),
+        ({"num_hidden_layers": "2"}, "num_hidden_layers is not a count"),
+        ({"num_hidden_layers": True}, "num_hidden_layers is not a count"),
+        ({"hidden_size": -1}, "hidden_size is not a count"),
+        ({"hidden_size": 0}, "hidden_size is missing"),
+        ({"hidden_size": 2**32}, "hidden_size is not a count"),
+        ({"vocab_size": 1e9}, "vocab_size is not a count"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "packed as GPTQ"),
+        ({"num_attention_heads": []}, "num_attention_heads is not a count"),
+        ({"rope_scaling": [1], "num_key_value_heads": "x"}, "num_key_value_heads is not a count"),
+    ],
+)
+@pytest.mark.parametrize("alone", [False, True])
+def test_configs_that_are_wrong(
+    changes: dict[str, object], expected: str, alone: bool, tmp_path: Path
+) -> None:
+    files = checkpoint(llama_config(**changes))
+    if alone:
+        del files["model.safetensors"]
+    assert expected in refusal(write_all(tmp_path / "bad", files))
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"", "not JSON"),
+        (b"[" * 500_000, "not JSON"),
+        (b"\xff\xfe{}", "not JSON"),
+        (b"{}", "does not describe a language model"),
+        (b"x" * (2 * MIB), "too large"),
+        (b'{"a":"' + b"\\u0000" * 150_000 + b'"}', "does not describe"),
+    ],
+)
+def test_documents_that_are_no_config(raw: bytes, expected: str, tmp_path: Path) -> None:
+    assert expected in refusal(write_all(tmp_path / "bad", {"config.json": raw}))
+
+
+def test_an_index_that_leads_out_of_its_folder(tmp_path: Path) -> None:
+    index = {"weight_map": {"a": "../../secret.safetensors", "b": "/etc/x.safetensors"}}
+    files = {**checkpoint(shards=2), "model.safetensors.index.json": json.dumps(index).encode()}
+    assert "no index of safetensors files" in refusal(write_all(tmp_path / "bad", files))
+
+
+def test_tensors_with_hostile_names(tmp_path: Path) -> None:
+    for name in (
+        "model.layers.9999.mlp.up_proj.weight",
+        "model.layers.0.mlp.experts.99999.up_proj.weight",
+        "model.layers.0.\x1b[31m.weight",
+        "model.layers.0.self_attn.q_proj.qweight",
+    ):
+        config = llama_config(num_experts=4, architectures=["Glm4MoeForCausalLM"])
+        tensors = {**llama_tensors(), name: ("BF16", (8, 8))}
+        refusal(write_all(tmp_path / str(len(name)), checkpoint(config, tensors)))
+
+
+WRONG_VALUES = (None, -1, 0, 2**31, 2**70, 1.5, "x", True, [], {}, [1, "a"], [None] * 600, {"a": 1})
+
+
+@pytest.mark.parametrize("shape", GOLDEN)
+def test_any_value_of_a_config_may_be_wrong(shape: str, tmp_path: Path) -> None:
+    chance = random.Random(shape)
+    keys = [
+        *GOLDEN[shape]["config"], "head_dim", "layer_types", "rope_scaling", "sliding_window",
+        "num_nextn_predict_layers", "tie_word_embeddings", "text_config", "model_type",
+        "quantization_config", "full_attention_interval", "num_experts",
+    ]  # fmt: skip
+    for _ in range(60):
+        changes = {chance.choice(keys): chance.choice(WRONG_VALUES) for _ in range(2)}
+        config = {**GOLDEN[shape]["config"], **changes}
+        folder = write_all(tmp_path / "m", {"config.json": json.dumps(config).encode()})
+        try:
+            model = read(folder, quant="Q4_K_M")
+        except AppError as error:
+            assert error.what.en.isprintable()
+        else:
+            assert model.weight_bytes > 0 and model.layers > 0
+
+
+def test_a_directory_with_nothing_in_it(tmp_path: Path) -> None:
+    assert "neither a GGUF file nor a config.json" in refusal(tmp_path)
