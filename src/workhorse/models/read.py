@@ -72,7 +72,7 @@ def _is_file_name(wanted: str) -> bool:
 def _read_remote_gguf(folder: Folder, file: str) -> Model:
     """A GGUF model of one part or several, each by range requests."""
     first = _header(folder, file, None)
-    files = _part_files(file, first)
+    files = part_files(file, first)
     headers = [first]
     if len(files) > 1:
         with ThreadPoolExecutor(PARALLEL) as pool:
@@ -92,7 +92,8 @@ def _header(folder: Folder, file: str, piece_bytes: int | None) -> Header:
     return read_header(read_at, size_bytes, name=folder.name_of(file))
 
 
-def _part_files(file: str, header: Header) -> list[str]:
+def part_files(file: str, header: Header) -> list[str]:
+    """The files of a remote model's parts in order, from the name and the header of any."""
     parts = Metadata(header).count("split.count") or 1
     if parts == 1:
         return [file]

@@ -2,16 +2,19 @@
 
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from workhorse.errors import AppError
 from workhorse.models.cursor import Cursor, ReadAt
+from workhorse.models.folders import opened_file, opened_folder
 from workhorse.models.header import ARRAY, NUMBERS, STRING, Header, read_header
 from workhorse.models.parts import part_paths
+from workhorse.models.read import part_files
 from workhorse.models.refusals import shown
+from workhorse.models.sources import LocalSource, source_of
 from workhorse.text import Text
 from workhorse.units import MIB
 
@@ -37,6 +40,30 @@ def read_part(name: str, read_at: ReadAt, size_bytes: int) -> Part:
 
 
 @contextmanager
+def model_parts(
+    reference: str, environment: Mapping[str, str] = os.environ
+) -> Iterator[tuple[Part, ...]]:
+    """The parts of the GGUF model called `reference`, open while the block runs.
+
+    `reference` is as `Model.path` has it: a path, `hf:owner/name:file`, an address. No weights
+    are fetched. AppError for what cannot be read or is no GGUF file.
+    """
+    source = source_of(reference, environment)
+    if isinstance(source, LocalSource):
+        with local_parts(source.path) as parts:
+            yield parts
+        return
+    with opened_folder(source, environment) as (folder, file):
+        if file is None or not file.lower().endswith(".gguf"):
+            raise no_header(reference)
+        first = read_part(file, *folder.opened(file))
+        files = part_files(file, first.header)
+        yield tuple(
+            first if part == file else read_part(part, *folder.opened(part)) for part in files
+        )
+
+
+@contextmanager
 def local_parts(path: Path) -> Iterator[tuple[Part, ...]]:
     """The parts of the model at `path`, open while the block runs. AppError for unusable files."""
     with ExitStack() as opened:
@@ -47,19 +74,22 @@ def local_parts(path: Path) -> Iterator[tuple[Part, ...]]:
 
 def open_part(path: Path, opened: ExitStack) -> Part:
     """One local file."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        raise AppError(
-            Text(
-                f"The model {shown(str(path))} cannot be read: {error}.",
-                f"无法读取模型 {shown(str(path))}：{error}。",
-            ),
-            Text("Check the path.", "请检查路径。"),
-        ) from error
-    opened.callback(os.close, handle)
-    size_bytes = os.fstat(handle).st_size
+    handle, size_bytes = opened.enter_context(opened_file(path))
     return read_part(path.name, lambda offset, size: os.pread(handle, size, offset), size_bytes)
+
+
+def no_header(reference: str) -> AppError:
+    """A checkpoint describes a model, but its tokenizer and metadata are in no GGUF form."""
+    return AppError(
+        Text(
+            f"{shown(reference)} is no GGUF file: there is no header to make a twin from.",
+            f"{shown(reference)} 不是 GGUF 文件，没有可用来制作缩小模型的文件头。",
+        ),
+        Text(
+            "Name a GGUF file of the same model, such as hf:owner/name-GGUF:Q4_K_M.",
+            "请指定同一模型的 GGUF 文件，例如 hf:owner/name-GGUF:Q4_K_M。",
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)
