@@ -47,4 +47,9 @@ def test_the_plan_for_a_captured_machine(machine: str, build: str) -> None:
     golden = GOLDENS / f"{machine}_{build}.json"
     if os.environ.get("WORKHORSE_WRITE_GOLDENS"):
         golden.write_text(to_json(plan) + "\n", encoding="utf-8")
-    assert plan == from_json(Plan, golden.read_bytes(), what=golden.name)
+    expected = from_json(Plan, golden.read_bytes(), what=golden.name)
+    assert replace(plan, forecast=expected.forecast) == expected
+    # The constants learn from each new row; test_speed*.py hold them.
+    decode, seen = plan.forecast.decode_tokens_per_s, expected.forecast.decode_tokens_per_s
+    assert (decode is None) == (seen is None)
+    assert decode is None or seen is None or decode.value == pytest.approx(seen.value, rel=0.3)

@@ -2,19 +2,32 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from workhorse.cli.arguments import add_choices, add_model, ask_of
+from workhorse.cli.arguments import add_choices, add_model, ask_of, memory_size, positive
+from workhorse.cli.plan_tables import (
+    device_name,
+    print_comparison,
+    print_explained,
+    print_placement,
+)
 from workhorse.cli.progress import FETCHING, LateBar
 from workhorse.cli.show import console, print_table, print_verdict
-from workhorse.cli.words import BASES, DEVICES, ITEMS, SETTINGS
+from workhorse.cli.words import BASES, ITEMS, SETTINGS
 from workhorse.codec import to_json
 from workhorse.config import places
-from workhorse.errors import EXIT_GOOD, EXIT_NO
+from workhorse.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, AppError
+from workhorse.plan.compare import compared, ranked
 from workhorse.plan.memory import device_bytes
 from workhorse.records import Estimate, Plan
-from workhorse.text import Language, Text, same
+from workhorse.text import Language, Text
 from workhorse.units import UNKNOWN, show_bytes, show_range, three_digits
+
+if TYPE_CHECKING:
+    from workhorse.plan.what_if import Parts
+    from workhorse.up import Ask
 
 
 def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
@@ -22,20 +35,71 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     add_model(parser, language)
     add_choices(parser, language)
     parser.add_argument(
+        "--bits",
+        type=float,
+        default=4.0,
+        metavar="N",
+        help=Text(
+            "fewest bits a weight that advice may name (default: 4)",
+            "建议中允许的最低每权重位数（默认 4）",
+        ).in_language(language),
+    )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help=Text(
+            "show every term of memory and speed with its source", "列出内存和速度的每一项及其来源"
+        ).in_language(language),
+    )
+    parser.add_argument(
+        "--compare",
+        nargs="+",
+        metavar="MODEL",
+        help=Text(
+            "rank several models or quants for the machine", "比较多个模型或量化并排序"
+        ).in_language(language),
+    )
+    parser.add_argument(
         "--machine",
         type=Path,
-        metavar="DIR",
+        metavar="DIR|FILE",
         help=Text(
             "plan for a captured machine instead of this one", "为捕获的另一台机器制定方案"
         ).in_language(language),
     )
+    add_parts(parser, language)
+
+
+def add_parts(parser: argparse.ArgumentParser, language: Language) -> None:
+    """The parts of a machine that is not here."""
+    for flag, kind, metavar, words in (
+        ("--gpu", str, "NAME", Text(
+            "plan for a machine with this card, which need not be here",
+            "为装有该显卡的机器制定方案（无需在本机）")),
+        ("--gpus", positive, "N", Text("how many of them (default: 1)", "显卡数量（默认 1）")),
+        ("--ram", memory_size, "SIZE", Text("its main memory, such as 128GiB", "内存，如 128GiB")),
+        ("--numa", positive, "N", Text(
+            "its sockets, each a memory node (default: 1)",
+            "CPU 路数，每路一个内存节点（默认 1）")),
+        ("--cpu", str, "NAME", Text("its CPU, such as Xeon E5-2690 v4", "CPU 型号")),
+        ("--cores", positive, "N", Text("cores of one socket", "每路核心数")),
+    ):  # fmt: skip
+        parser.add_argument(
+            flag,
+            type=kind,
+            metavar=metavar,
+            help=words.in_language(language),
+        )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan; exit 3 when it says no."""
     from workhorse.up import decide
 
-    ask = ask_of(args, machine_root=args.machine)
+    ask = ask_of(args, machine_root=args.machine, parts=parts_of(args))
+    ask = replace(ask, wish=replace(ask.wish, least_bits=args.bits))
+    if args.compare:
+        return compare(args, ask)
     with LateBar(FETCHING, args.lang) as fetching:
         decision = decide(ask, places(), fetching.step)
     plan = decision.plan
@@ -43,13 +107,65 @@ def run(args: argparse.Namespace) -> int:
         print(to_json(plan))
     else:
         print_plan(plan, args.lang)
+        if args.explain:
+            print_explained(plan, args.lang)
         sys.stdout.flush()
         print_verdict(plan.verdict, args.lang)
     return EXIT_NO if plan.verdict.blocked else EXIT_GOOD
 
 
+def parts_of(args: argparse.Namespace) -> "Parts | None":
+    """The machine that the options put together; None when they do not speak of one.
+
+    Raises AppError when they leave out its memory, or speak of a captured machine too.
+    """
+    from workhorse.plan.what_if import Parts
+
+    named = {
+        flag: value
+        for flag in ("gpu", "gpus", "ram", "numa", "cpu", "cores")
+        if (value := getattr(args, flag)) is not None
+    }
+    if not named:
+        return None
+    first = f"--{next(iter(named))}"
+    if args.machine is not None:
+        raise AppError(
+            Text(f"--machine and {first} are two machines.", f"--machine 与 {first} 互相矛盾。"),
+            Text("Leave one of them out.", "请去掉其中一个。"),
+            exit_code=EXIT_USAGE,
+        )
+    if args.ram is None or (args.gpu is None and args.gpus is not None):
+        missing = "--ram" if args.ram is None else "--gpu"
+        raise AppError(
+            Text(f"{first} needs {missing} too.", f"使用 {first} 时还需要 {missing}。"),
+            Text(
+                "Name the whole machine: --gpu NAME --gpus N --ram 128GiB --numa 2.",
+                "请完整描述机器：--gpu 名称 --gpus 数量 --ram 128GiB --numa 2。",
+            ),
+            exit_code=EXIT_USAGE,
+        )
+    return Parts(args.gpu, args.gpus or 1, args.ram, args.numa or 1, args.cpu, args.cores)
+
+
+def compare(args: argparse.Namespace, ask: "Ask") -> int:
+    """Print the models ranked; exit 3 when none of them fits."""
+    from workhorse.models.read import read_model
+    from workhorse.up import look_around
+
+    words = [*([str(args.model)] if args.model else []), *args.compare]
+    models = [read_model(word, quant=args.quant) for word in dict.fromkeys(words)]
+    ground = look_around(ask, places())
+    rows = ranked(compared(model, ground.decide(model, ask.wish).plan) for model in models)
+    if args.json:
+        print(to_json(rows))
+    else:
+        print_comparison(rows, args.lang)
+    return EXIT_GOOD if any(row.fit != "no" for row in rows) else EXIT_NO
+
+
 def print_plan(plan: Plan, language: Language) -> None:
-    """The plan as three tables: settings with reasons, memory, and what was not taken."""
+    """The plan as tables: settings with reasons, placement, memory, and what was not taken."""
     title = Text(
         f"{plan.model_name} on {plan.engine.version}",
         f"{plan.model_name}，引擎 {plan.engine.version}",
@@ -67,6 +183,8 @@ def print_plan(plan: Plan, language: Language) -> None:
         ),
         language,
     )
+    if plan.placement:
+        print_placement(plan, language)
     print_table(
         Text("Memory", "内存"),
         (Text("device", "设备"), Text("item", "项目"), Text("size", "大小"), Text("from", "来源")),
@@ -103,11 +221,6 @@ def total_rows(plan: Plan, language: Language) -> list[tuple[str, ...]]:
         (device_name(device, language), total, show_bytes(device_bytes(plan.budget, device)), "")
         for device in dict.fromkeys(line.device for line in plan.budget)
     ]
-
-
-def device_name(device: str, language: Language) -> str:
-    """A device as tables call it."""
-    return DEVICES.get(device, same(device)).in_language(language)
 
 
 def print_forecast(plan: Plan, language: Language) -> None:

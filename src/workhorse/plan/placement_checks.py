@@ -31,8 +31,10 @@ def check_gpu_room(
     )
     if better is None:
         remedy = Text(
-            "Use --slots 1, a smaller --context or a smaller model.",
-            "请用 --slots 1、更小的 --context 或更小的模型。",
+            f"No quant of at least {wish.least_bits:g} bits fits the cards whole: a smaller model, "
+            "another card, or less --headroom puts more on the cards.",
+            f"不低于 {wish.least_bits:g} 位的量化都放不下：可换更小的模型、加显卡，"
+            "或降低 --headroom。",
         )
     else:
         remedy = Text(

@@ -157,14 +157,7 @@ def _device_reason(machine: Machine, model: Model, placed: "Placement") -> Reaso
             f"全部 {every} 层可放入 {names}：权重 {size}。",
         )
     elif placed.cards:
-        on_cards = placed.cut.gpu_layers
-        because = Text(
-            f"{on_cards} of {every} layers on the card, the rest of {size} of weights in main "
-            "memory: it does not fit whole, even with the smallest KV, one slot and the shortest "
-            "context.",
-            f"{every} 层中 {on_cards} 层在显卡上，{size} 权重的其余部分在内存：即使用最小的 KV、"
-            "一个槽位和最短上下文也放不下。",
-        )
+        because = _beside_words(size, every, placed)
     elif machine.gpus:
         because = Text(
             f"No GPU that this engine can use holds the model: {size} of weights in main memory.",
@@ -176,6 +169,21 @@ def _device_reason(machine: Machine, model: Model, placed: "Placement") -> Reaso
             f"本机没有显卡：{size} 权重放在内存。",
         )
     return Reason("device", ", ".join(placed.devices) or "RAM", because)
+
+
+def _beside_words(size: str, every: int, placed: "Placement") -> Text:
+    cut, held = placed.cut, placed.cut.gpu_layers
+    what = Text(f"{held} of {every} layers are on cards", f"{every} 层中 {held} 层在显卡上")
+    if held == every:
+        what = Text(
+            f"All {every} layers are on cards, without the experts of {cut.expert_layers}",
+            f"全部 {every} 层在显卡上，其中 {cut.expert_layers} 层的专家除外",
+        )
+    return Text(
+        f"{what.en}; the rest of {size} of weights is in main memory. The smallest KV, one slot "
+        "and the shortest context would not make it fit whole.",
+        f"{what.zh}；{size} 权重的其余部分在内存。即使用最小的 KV、一个槽位和最短上下文也放不下。",
+    )
 
 
 def _split_reason(placed: "Placement") -> Reason:

@@ -61,6 +61,11 @@ class Course:
     readers: Reader | Mapping[str, Reader]
     setup: Setup
 
+    @property
+    def carries_weights(self) -> bool:
+        """True when weights of main memory are copied to a card for each batch of a prompt."""
+        return bool(self.placed.cards) and self.placed.cut.weights_in_ram
+
 
 def make_plan(
     machine: Machine,
@@ -123,7 +128,8 @@ def decide_course(
     """Where everything goes; then the batch that this allows, and where everything goes with it.
 
     The batch depends on the speed of a prompt, that on the device, and the device on the room
-    that a batch leaves.
+    that a batch leaves. Where weights of main memory go to a card for every batch of a prompt, a
+    small one would carry them as often for fewer tokens: it stays large.
     """
     sizes, pages = Sizes(model), choose_pages(machine)
     cards = cards_of(usable_gpus(machine, build), wish.headroom)
@@ -149,6 +155,8 @@ def decide_course(
         return Course(placed, cpu, pages, readers_of(machine, placed, cpu, pages), setup)
 
     first = course(context_for(model, wish) if model.pooling else BATCH_SIZES_TOKENS[0])
+    if first.carries_weights:
+        return first
     groups = first.placed.groups(first.cpu.memory_nodes)
     prompt = prefill(model, first.readers, first.setup, history, placed=groups)
     batch_tokens = choose_batch(model, wish, prompt)
@@ -182,18 +190,29 @@ def reasons(
 ) -> tuple[Reason, ...]:
     """Why each setting is what it is."""
     layout = course.placed.layout
-    batch = Text(
-        "Small enough that an abandoned prompt frees its slot within two batches, about a "
-        "second where prefill allows it, and that other streams do not stall.",
-        "批次足够小：客户端断开后两个批次内释放槽位（预填充够快时约一秒），其他请求也不会卡顿。",
-    )
     return (
         *placement_reasons(machine, model, course.placed),
         *layout_reasons(layout, model, wish),
-        Reason("batch", str(layout.micro_batch_tokens), batch),
+        Reason("batch", str(layout.micro_batch_tokens), batch_words(course)),
         course.cpu.reason,
         course.pages.reason,
         spin,
+    )
+
+
+def batch_words(course: Course) -> Text:
+    """Why prompts are read in batches of this size."""
+    if course.carries_weights:
+        return Text(
+            "Weights in main memory are copied to the card for every batch of a prompt: a smaller "
+            "one would copy as much for fewer tokens. An abandoned prompt frees its slot late.",
+            "内存中的权重每个批次都要复制到显卡：批次更小则同样的复制只换来更少词元。"
+            "客户端断开后槽位释放较慢。",
+        )
+    return Text(
+        "Small enough that an abandoned prompt frees its slot within two batches, about a "
+        "second where prefill allows it, and that other streams do not stall.",
+        "批次足够小：客户端断开后两个批次内释放槽位（预填充够快时约一秒），其他请求也不会卡顿。",
     )
 
 
@@ -219,7 +238,8 @@ def findings(
 
 def served_name(path: str) -> str:
     """The name clients call the model by: the file's, without its ending and part number."""
-    stem = re.sub(r"-\d{5}-of-\d{5}$", "", PurePath(path).stem)
+    place = re.sub(r"^(?:hf|ms):[^:]+:", "", path)  # a file of a repository on a hub
+    stem = re.sub(r"(-\d{5}-of-\d{5})?\.(gguf|safetensors)$", "", PurePath(place).name)
     return stem.replace(",", "-")  # llama-server splits an alias at commas
 
 
