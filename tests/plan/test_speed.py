@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import builders
-from workhorse.knowledge.speeds import speed_constants
-from workhorse.plan.planner import Wish, make_plan
+from workhorse.plan.planner import make_plan
 from workhorse.plan.speed import (
     PROTOCOL_DEPTH_TOKENS,
     Experience,
@@ -18,6 +17,7 @@ from workhorse.plan.speed import (
     setup_for,
     weights_read,
 )
+from workhorse.plan.wish import Wish
 from workhorse.records import Bandwidth, Estimate
 from workhorse.units import GB
 
@@ -150,16 +150,6 @@ def test_deeper_models_are_slower(layers: int) -> None:
         return found.value
 
     assert speed(layers + 1) < speed(layers)
-
-
-@pytest.mark.parametrize(
-    ("capability", "source"),
-    [((7, 0), "V100"), ((8, 6), "between"), ((9, 0), "H200"), ((12, 0), "H200"), (None, "V100")],
-)
-def test_a_card_takes_the_constants_of_its_generation(
-    capability: tuple[int, int] | None, source: str
-) -> None:
-    assert source in speed_constants("gpu", capability).source
 
 
 def test_prefill_is_what_was_measured_of_this_model() -> None:

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import builders
@@ -86,6 +86,7 @@ READERS = st.one_of(
 )
 
 
+@settings(deadline=None, max_examples=60)
 @given(MODELS, READERS, st.integers(0, 1_000_000))
 def test_no_machine_and_no_model_gives_an_absurd_figure(
     model: Model, reader: Reader, depth: int
@@ -97,18 +98,21 @@ def test_no_machine_and_no_model_gives_an_absurd_figure(
     assert all(math.isfinite(term.seconds) and term.seconds > 0 for term in found.terms)
 
 
+@settings(deadline=None, max_examples=60)
 @given(MODELS, READERS, st.floats(1.0, 50.0))
 def test_more_bandwidth_is_never_slower(model: Model, reader: Reader, times: float) -> None:
     faster = replace(reader, bandwidth_bytes_per_s=(reader.bandwidth_bytes_per_s or 0) * times)
     assert decode(model, faster) >= decode(model, reader) * (1 - 1e-9)
 
 
+@settings(deadline=None, max_examples=60)
 @given(READERS, st.integers(1, 150))
 def test_more_layers_are_never_faster(reader: Reader, layers: int) -> None:
     few, many = builders.model(layers=layers), builders.model(layers=layers + 1)
     assert decode(many, reader) <= decode(few, reader)
 
 
+@settings(deadline=None, max_examples=60)
 @given(MODELS, READERS, st.integers(0, 200_000), st.integers(1, 200_000))
 def test_a_deeper_context_is_never_faster(
     model: Model, reader: Reader, depth: int, more: int
@@ -117,6 +121,7 @@ def test_a_deeper_context_is_never_faster(
     assert deep <= decode(model, reader, depth_tokens=depth) * (1 + 1e-9)
 
 
+@settings(deadline=None, max_examples=60)
 @given(MODELS, READERS)
 def test_more_streams_are_slower_for_each(model: Model, reader: Reader) -> None:
     found = promise(model, reader).streams
@@ -135,6 +140,7 @@ def test_streams_share_what_is_read_once() -> None:
     assert eight.total_tokens_per_s.value > 2 * one.total_tokens_per_s.value
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.integers(1, 512), st.integers(1, 64))
 def test_distinct_experts(experts: int, streams: int) -> None:
     used = min(10, experts)
@@ -181,6 +187,7 @@ def of(groups: tuple[Placed, ...]) -> Forecast:
     return forecast(EXPERTS, BOTH, kv_types=("f16", "f16"), setup=SETUP, placed=groups)
 
 
+@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 23), st.integers(0, 23))
 def test_what_is_left_to_main_memory_costs(experts: int, layers: int) -> None:
     def speed(*groups: int) -> float:
@@ -239,6 +246,18 @@ def test_an_unknown_architecture_has_a_wider_band() -> None:
 
     shape = builders.model(layers=32, embedding=4096, feed_forward=14336)
     assert width(replace(shape, known=False)) > width(shape)
+
+
+@pytest.mark.parametrize("reader", [CPU, card()])
+def test_a_bare_benchmark_shows_more(reader: Reader) -> None:
+    shape = builders.model(layers=8)
+    assert decode(shape, reader, served=False) > decode(shape, reader)
+
+
+def test_an_odd_architecture_starts_more_kernels() -> None:
+    shape = builders.model(layers=48)
+    assert decode(replace(shape, architecture="qwen4exp"), card()) < decode(shape, card())
+    assert decode(replace(shape, architecture="qwen4exp"), CPU) == decode(shape, CPU)
 
 
 def test_longer_prompts_are_read_slower_on_a_card() -> None:

@@ -1,6 +1,7 @@
-"""What is known of a CPU's speed before anything was measured here."""
+"""What is known of speed before anything was measured here: of CPUs, of odd architectures."""
 
 from dataclasses import dataclass
+from functools import cache
 
 from workhorse.knowledge.rows import rows
 
@@ -25,3 +26,20 @@ class SpeedConstants:
 def speed_constants() -> SpeedConstants:
     """The constants of a CPU."""
     return rows("speed", "speed", SpeedConstants)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """What a layer of an architecture starts on a card beside one kernel for each tensor."""
+
+    architecture: str
+    a_layer: float
+    source: str
+    date: str
+
+
+@cache
+def kernels_beside_tensors(architecture: str) -> float:
+    """Kernels of one layer beside one for each tensor; 0 for all but the odd architectures."""
+    known = {row.architecture: row.a_layer for row in rows("speed", "kernels", Kernels)}
+    return known.get(architecture, 0.0)

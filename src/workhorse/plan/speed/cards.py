@@ -44,14 +44,14 @@ class Constant:
 
 
 CONSTANTS = (
-    Constant("memory", 1.1, 0.06, "× ideal", Text("memory read", "读取显存")),
+    Constant("memory", 1.12, 0.03, "× ideal", Text("memory read", "读取显存")),
     # From the A100 on data-centre cards have a second half of the L2 cache to cross.
     Constant("memory 8.0", 1.15, 0.08, "× ideal", Text("memory read", "读取显存")),
     Constant("memory 9.0", 1.2, 0.08, "× ideal", Text("memory read", "读取显存")),
     Constant("k", 1.5, 0.7, "op/weight", Text("unpack Q4_K to Q6_K", "解包 Q4_K 至 Q6_K")),
     Constant("plain", 1.0, 0.5, "op/weight", Text("unpack 4 and 8 bits", "解包 4 与 8 位")),
     Constant("low", 2.0, 1.0, "op/weight", Text("unpack 1 to 3 bits", "解包 1 至 3 位")),
-    Constant("float", 0.1, 0.2, "op/weight", Text("F16 and F32 weights", "F16 与 F32 权重")),
+    Constant("float", 0.6, 0.2, "op/weight", Text("F16 and F32 weights", "F16 与 F32 权重")),
     Constant("bf16", 2.5, 1.0, "op/weight", Text("BF16 without hardware", "无硬件支持的 BF16")),
     Constant("6.0", 4.0, 1.5, "op/weight", Text("unpack without dp4a", "无 dp4a 的解包")),
     Constant("launch", 10.0, 3.0, "µs", Text("kernels without graphs", "逐个启动内核")),
@@ -193,7 +193,7 @@ class Fit:
 
 
 COVERED = 0.9
-FEW_ROWS = 5
+FEW_ROWS = 6
 
 
 def quantile(values: Sequence[float], share: float) -> float:

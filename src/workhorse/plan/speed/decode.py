@@ -29,7 +29,7 @@ from workhorse.text import Text
 # What each further stream of a step costs a card beside its KV: operations a weight, and a share
 # of the kernels' overhead (one H200, 2026-11: a 7B Q4_K_M at 1 to 8 clients, a 100-layer Q4_0 at
 # 1 and 4; an owner's V100 at 1 and 2 agrees).
-STREAM_OPERATIONS = 1.6
+STREAM_OPERATIONS = 1.25
 STREAM_OVERHEAD = 0.15
 
 # Multiplications of attention for each integer operation that a card could do: Volta and before
@@ -66,6 +66,16 @@ class Question:
     placed: Sequence[Placed] = ()
     alone: str | None = None  # the one device that holds everything
     one_sequence: bool = False  # the streams are drafts of one sequence: one KV, one answer
+    served: bool = True  # False: a bare benchmark, without sampling and HTTP
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one step takes: tokens, the sequences they belong to, and the answers that are sent."""
+
+    tokens: int
+    sequences: int
+    answers: int
 
 
 def step(question: Question, readers: Mapping[str, Reader], streams: int = 1) -> Step | None:
@@ -82,7 +92,8 @@ def step(question: Question, readers: Mapping[str, Reader], streams: int = 1) ->
         )
         for n in (streams, 1)
     )
-    answers = 1 if question.one_sequence else streams
+    sequences = 1 if question.one_sequence else streams
+    batch = Batch(streams, sequences, sequences if question.served else 0)
     terms: list[SpeedTerm] = []
     bands: list[tuple[float, float, float]] = []
     for device, asked in work.items():
@@ -92,14 +103,12 @@ def step(question: Question, readers: Mapping[str, Reader], streams: int = 1) ->
                 continue  # a table on a disk that no token reads whole
             return None
         if reader.device == "gpu":
-            found = card_terms(device, reader, asked, single[device], streams, answers)
+            found = card_terms(device, reader, asked, single[device], batch)
             band = published_fit().band(reader.capability or UNKNOWN_CAPABILITY)
             low, high = 1 - band, 1 + band
         else:
             known = speed_constants()
-            found = cpu_terms(
-                device, reader, asked, single[device], question.model, known, streams, answers
-            )
+            found = cpu_terms(device, reader, asked, single[device], question.model, known, batch)
             low, high = known.low, known.high
         terms += found
         bands.append((sum(term.seconds for term in found), low, high))
@@ -122,18 +131,19 @@ def rates_of(reader: Reader) -> Rates:
 
 
 def card_terms(
-    device: str, reader: Reader, work: Work, single: Work, streams: int, answers: int
+    device: str, reader: Reader, work: Work, single: Work, batch: Batch
 ) -> list[SpeedTerm]:
     """The terms of one card."""
     rates, fitted = rates_of(reader), published_fit()
-    cached = work.kv_bytes * answers + work.state_bytes * (answers - 1)  # the first is in the fit
+    others = batch.sequences - 1  # the first one's state is in the fit of recurrent layers
+    cached = work.kv_bytes * batch.sequences + work.state_bytes * others
     load = Load(
         work.reads,
         work.tensors,
         work.recurrent_layers,
         work.expert_layers,
         cached,
-        float(answers) if work.output else 0.0,
+        float(batch.answers) if work.output else 0.0,
     )
     found = features(load, rates)
     terms = [
@@ -145,15 +155,15 @@ def card_terms(
     later = rates.capability >= (8, 0)
     share = ATTENTION_SHARE_FROM_8_0 if later else ATTENTION_SHARE
     if work.attention:
-        seconds = work.attention * streams / (rates.integers_per_s * share)
+        seconds = work.attention * batch.tokens / (rates.integers_per_s * share)
         rows = Text("one row at depth 8192", "深度 8192 的一行数据")
         terms.append(SpeedTerm(device, Text("attention", "注意力计算"), seconds, rows))
-    if streams > 1:
+    if batch.tokens > 1:
         lanes = rates.integers_per_s
         if rates.capability < SEPARATE_LANES_FROM:
             lanes /= SHARED_LANES
         kernels = found[overhead(rates)] * fitted.values[overhead(rates)]
-        seconds = (streams - 1) * (
+        seconds = (batch.tokens - 1) * (
             STREAM_OPERATIONS * single.weights / lanes + STREAM_OVERHEAD * kernels
         )
         source = Text("measured on one H200, 1 to 8 streams", "H200 上 1 至 8 路并发实测")
@@ -181,21 +191,21 @@ def cpu_terms(
     single: Work,
     model: Model,
     known: SpeedConstants,
-    streams: int,
-    answers: int,
+    batch: Batch,
 ) -> list[SpeedTerm]:
     """The terms of the CPU: the slower of memory and arithmetic, attention, and overheads."""
     words = Text(f"{known.date}: {known.source}", f"{known.date}：{known.source}")
     bandwidth = (reader.bandwidth_bytes_per_s or 0.0) * known.bandwidth_share
-    n_bytes = work.weight_bytes + work.kv_bytes * answers + work.state_bytes * (answers - 1)
+    n_bytes = work.weight_bytes + work.kv_bytes * batch.sequences
+    n_bytes += work.state_bytes * (batch.sequences - 1)
     memory_s = n_bytes / bandwidth
-    arithmetic_s = single.weights * streams / (known.weights_per_s * reader.cores)
+    arithmetic_s = single.weights * batch.tokens / (known.weights_per_s * reader.cores)
     slower = (
         (Text("memory read", "读取内存"), memory_s)
         if memory_s >= arithmetic_s
         else (Text("arithmetic", "算力"), arithmetic_s)
     )
-    attention_s = work.attention * streams / (known.attention_per_s * reader.cores)
+    attention_s = work.attention * batch.tokens / (known.attention_per_s * reader.cores)
     terms = [
         SpeedTerm(device, *slower, words),
         SpeedTerm(device, Text("attention", "注意力计算"), attention_s, words),
@@ -209,7 +219,7 @@ def cpu_terms(
     if work.output:
         each = model.vocabulary * known.overhead_per_vocabulary_entry_s + known.overhead_per_token_s
         terms.append(
-            SpeedTerm(device, Text("sampling and HTTP", "采样与 HTTP"), each * answers, words)
+            SpeedTerm(device, Text("sampling and HTTP", "采样与 HTTP"), each * batch.answers, words)
         )
     return [term for term in terms if term.seconds]
 

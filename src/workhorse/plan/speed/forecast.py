@@ -40,15 +40,16 @@ def forecast(
     placed: Sequence[Placed] = (),
     depth_tokens: int = PROTOCOL_DEPTH_TOKENS,
     disk: Disk | None = None,
+    served: bool = True,
 ) -> Forecast:
     """What a plan promises; no decode speed where a memory's bandwidth is not known.
 
     `readers` is the one device that holds everything, or every device of `placed` by its name
-    there (`RAM`, `GPU 0` …).
+    there (`RAM`, `GPU 0` …). Not `served`: what a bare benchmark of the engine would show.
     """
     alone = "alone" if isinstance(readers, Reader) else None
     devices = {"alone": readers} if isinstance(readers, Reader) else readers
-    question = Question(model, kv_types, depth_tokens, placed, alone)
+    question = Question(model, kv_types, depth_tokens, placed, alone, served=served)
     n_bytes = bytes_per_token(model, *kv_types, depth_tokens)
     prompt = prefill(model, readers, setup, history, placed=placed)
     load = loading(model, devices, disk)

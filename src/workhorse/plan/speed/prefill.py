@@ -16,7 +16,7 @@ from workhorse.text import Text
 # V100 and H200 in published_speeds.toml. Nothing was fitted between 7.5 and 8.9, so the band of
 # those is wide.
 MATRIX_SHARES = (
-    ((9, 0), 0.14, 0.32),
+    ((9, 0), 0.15, 0.38),
     ((8, 9), 0.35, 0.45),
     ((8, 0), 0.22, 0.35),
     ((7, 5), 0.22, 0.3),
@@ -88,7 +88,16 @@ def prefill_seconds(
             # With a card at hand the engine copies a large batch's weights to it (llama.cpp).
             card = reader if reader.device == "gpu" else cards[0]
             copied = reader.device == "cpu"
-            total += card_prompt_seconds(card, asked, model, prompt_tokens, copied=copied)
+            total += card_prompt_seconds(
+                card,
+                asked,
+                attention_work(model, 1),
+                prompt_tokens,
+                layers=model.layers,
+                experts=model.experts,
+                every_bytes=every_weight_bytes(model),
+                copied=copied,
+            )
             source = Text(
                 "share of the card's matrix rate that published prompts reach",
                 "按公开数据中预填充可达的矩阵算力比例",
@@ -100,9 +109,21 @@ def prefill_seconds(
 
 
 def card_prompt_seconds(
-    reader: Reader, work: Work, model: Model, prompt_tokens: int, *, copied: bool
+    reader: Reader,
+    work: Work,
+    attention: float,
+    prompt_tokens: int,
+    *,
+    layers: int,
+    experts: int,
+    every_bytes: float,
+    copied: bool = False,
 ) -> float:
-    """Seconds that a card takes for its part of a prompt."""
+    """Seconds that a card takes for its part of a prompt.
+
+    `attention`: multiplications of all layers with one key and value; `every_bytes`: weights of all
+    layers, every expert with them; `copied`: they come over the link from main memory.
+    """
     capability = reader.capability or UNKNOWN_CAPABILITY
     rates = rates_of(reader)
     peak = reader.matrix_flops_per_s or max(
@@ -115,13 +136,13 @@ def card_prompt_seconds(
     for kind, (_, count) in work.reads.items():
         share = floats if kind in FLOAT_TYPES else quantised
         seconds += 2 * count * prompt_tokens / (peak * share)
-    part = work.layers / model.layers if model.layers else 0.0
-    pairs = attention_work(model, 1) * part * prompt_tokens * prompt_tokens / 2
+    part = work.layers / layers if layers else 0.0
+    pairs = attention * part * prompt_tokens * prompt_tokens / 2
     seconds += 2 * pairs / (peak * quantised * ATTENTION_SHARE)
     batches = -(-prompt_tokens // BATCH_TOKENS)
     if capability < EXPERT_BEFORE:
-        seconds += batches * work.expert_layers * model.experts * EXPERT_S
-    every = every_weight_bytes(model) * part
+        seconds += batches * work.expert_layers * experts * EXPERT_S
+    every = every_bytes * part
     if copied:
         seconds += batches * every / (reader.link_bytes_per_s or UNKNOWN_LINK_BYTES_PER_S)
     # Each batch reads the weights and starts the kernels at least once.

@@ -3,8 +3,10 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from workhorse.knowledge.quants import quant
+from workhorse.knowledge.speeds import kernels_beside_tensors
 from workhorse.plan.memory import is_output_head, row_bytes
 from workhorse.records import Attention, Model, Placed, Tensor
 
@@ -39,7 +41,12 @@ def share_read(tensor: Tensor, model: Model, streams: int = 1) -> float:
 
 def layer_of(tensor: Tensor) -> int | None:
     """The layer that a tensor belongs to; None outside of the layers."""
-    match = _LAYER.match(tensor.name)
+    return _layer_named(tensor.name)
+
+
+@lru_cache(maxsize=16384)  # a forecast asks the same of each tensor a dozen times
+def _layer_named(name: str) -> int | None:
+    match = _LAYER.match(name)
     return None if match is None else int(match[1])
 
 
@@ -114,7 +121,7 @@ class Work:
     kv_bytes: float = 0.0  # of one stream
     state_bytes: float = 0.0  # recurrent state of one stream, read and written
     attention: float = 0.0  # multiplications of one stream
-    tensors: float = 0.0  # inside the layers
+    tensors: float = 0.0  # inside the layers, or what takes as long as one
     layers: float = 0.0  # a layer of which half of the tensors are here counts half
     recurrent_layers: float = 0.0
     expert_layers: float = 0.0
@@ -210,6 +217,7 @@ def _add_layers(
 ) -> None:
     """Adds what each layer keeps: KV, recurrent state, and what choosing experts takes."""
     with_experts = {layer_of(t) for t in model.tensors if "_exps." in t.name}
+    beside = kernels_beside_tensors(model.architecture)
     for layer in range(model.layers - model.draft_layers):
         work = found.setdefault(alone or layer_device(placed, layer), Work())
         attention = model.attention[layer] if layer < len(model.attention) else None
@@ -222,6 +230,7 @@ def _add_layers(
         if state is not None:
             work.state_bytes += 2 * (state.rolling_bytes + state.state_bytes)
         work.expert_layers += layer in with_experts
+        work.tensors += beside
 
 
 def crossings(model: Model, placed: Sequence[Placed], alone: str | None = None) -> int:
