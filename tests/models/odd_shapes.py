@@ -2,7 +2,7 @@
 
 import gguf_builder as g
 from gguf_builder import Gguf
-from published_shapes import Maker, Published
+from published_shapes import Delta, Experts, Maker, Published
 
 
 def gemma3n() -> Gguf:
@@ -159,9 +159,69 @@ def mamba2(layers: int = 64, width: int = 2560) -> Gguf:
     return maker.file
 
 
+def qwen4exp(layers: int = 48, width: int = 2560) -> Gguf:
+    """Qwen3.8-Flash-Next's form: 36 delta-net and 12 sparse layers, a table of n-grams by row.
+
+    Published: layers, width, experts, table, four streams. Assumed: heads, ranks, index sizes.
+    """
+    streams, rank, index, grams, hashes = 4, 64, 128, 3, 8
+    rows, heads, head = 320_001_536, 16, 256
+    shape = Published("qwen4exp", layers, width, heads, 2, head, 248320, 512)
+    shape.experts, shape.delta = Experts(512, 10, 512, 512), Delta(16, 32)
+    table_heads = (grams - 1) * hashes
+    shape.extra = {
+        "attention.indexer.head_count": (g.U32, 16),
+        "attention.indexer.key_length": (g.U32, index),
+        "attention.indexer.top_k": (g.U32, 2048),
+        "attention.compress_ratios": (g.U32, [4] * layers),
+        "hyper_connection.count": (g.U32, streams),
+        "hyper_connection.low_rank": (g.U32, rank),
+        "ple.layers": (g.U32, [0]),
+        "ple.ngram_size": (g.U32, grams),
+        "ple.heads_per_ngram": (g.U32, hashes),
+        "ple.conv_kernel": (g.U32, 4),
+        "ple.eos_token_id": (g.U32, 0),
+        "ple.layer_multipliers": (g.U64, [1, 3, 5]),
+        "ple.head_offsets": (g.U64, [n * (rows // table_heads) for n in range(table_heads)]),
+        "ple.head_vocab_sizes": (g.U64, [rows // table_heads] * table_heads),
+        "embedding_length_per_layer_input": (g.U32, width // table_heads),
+    }
+    maker = Maker(shape)
+    maker.keys()
+    maker.matrix("token_embd", width, 248320)
+    maker.matrix("output", width, 248320)
+    maker.matrix("per_layer_token_embd", width // table_heads, rows)
+    maker.vector("output_hc_norm", width, streams)
+    maker.matrix("output_hc_down", streams * width, rank)
+    maker.matrix("output_hc_up", rank, streams * width)
+    for layer in range(layers):
+        blk = f"blk.{layer}."
+        if (layer + 1) % 4:
+            maker.delta_net(blk, shape.delta)
+        else:
+            maker.attention(blk)
+            maker.matrix(blk + "indexer.q_proj", width, 16 * index)
+            maker.matrix(blk + "indexer.k_proj", width, index)
+            maker.vector(blk + "indexer.q_norm", index)
+            maker.vector(blk + "indexer.k_norm", index)
+        for part in ("attn", "ffn"):
+            maker.vector(f"{blk}hc_{part}_norm", width, streams)
+            maker.matrix(f"{blk}hc_{part}_down", streams * width, rank)
+            maker.matrix(f"{blk}hc_{part}_up", rank, streams * width)
+            maker.matrix(f"{blk}hc_{part}_inject", streams * width, streams)
+        maker.mixture(blk, shape.experts)
+    for name, size in (("key", streams * width), ("value", width)):
+        maker.matrix(f"blk.0.ple_{name}", width, size)
+    for name in ("key", "query", "conv"):
+        maker.vector(f"blk.0.ple_norm_{name}", width, streams)
+    maker.vector("blk.0.ple_conv1d", 4, streams * width)
+    return maker.file
+
+
 ODD = {
     "Gemma-3n-E4B": gemma3n,
     "Gemma-4 form, 18 shared": gemma4,
     "RWKV-7-2.9B": rwkv7,
     "Mamba-2-2.7B": mamba2,
+    "Qwen3.8-Flash-Next form": qwen4exp,
 }

@@ -36,6 +36,8 @@ class Architecture:
     index: IndexedLayers | None = None
     index_unlisted: bool = False
     index_values: bool = False
+    index_score_bytes: int = 0
+    index_head_score_bytes: int = 0
     router_layer: bool = False
 
 

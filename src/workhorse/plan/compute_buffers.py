@@ -1,18 +1,21 @@
 """The scratch memory of one graph evaluation, fitted to what llama.cpp's dry run says.
 
 Each part of a layer has a peak; the widest decides. Rows are F32, a mask cell has two bytes (four
-without flash attention). The coefficients were read off the dry run of 24 published shapes at
+without flash attention). the coefficients were read off the dry run of 29 published shapes at
 micro-batches of 64 to 1024 (llama.cpp 0c1e570 on a CPU, 2026-11-30): dense models within 1 %,
-others within `COMPUTE_ERROR`; docs/measured/2026-11-30-memory-arithmetic.md has every row.
+others within `compute_error`; docs/measured/2026-11-30-memory-arithmetic.md has every row.
 """
 
 import re
 from collections.abc import Iterator
 
-from workhorse.plan.kept import Layout, layer_cells
+from workhorse.knowledge.architectures import architecture
+from workhorse.plan.kept import Layout, layer_cells, padded_cells
 from workhorse.records import Model
 
 COMPUTE_ERROR = 0.15
+# Sparse attention: few shapes were asked about, and their scores dwarf the rest.
+COMPUTE_ERROR_SPARSE = 0.25
 # An architecture that is in no table may build graphs of another form.
 COMPUTE_ERROR_UNKNOWN = 0.5
 
@@ -25,6 +28,14 @@ def feed_forward_size(model: Model) -> int:
     return max(_dense_size(model), _experts_size(model)) or 4 * model.embedding_size
 
 
+def compute_error(model: Model) -> float:
+    """How far `compute_bytes` may be off for this model, as a share of it."""
+    if not model.known:
+        return COMPUTE_ERROR_UNKNOWN
+    sparse = any(a is not None and a.side for a in model.attention)
+    return COMPUTE_ERROR_SPARSE if sparse else COMPUTE_ERROR
+
+
 def compute_bytes(model: Model, layout: Layout, outputs: int | None = None) -> int:
     """Scratch memory of one graph evaluation; `outputs` tokens get logits, by default one a slot.
 
@@ -35,7 +46,12 @@ def compute_bytes(model: Model, layout: Layout, outputs: int | None = None) -> i
     rows = max(_rows(model, layout)) + _streams_size(model)
     cell = 2 if layout.flash_attention else 4
     masks = {a.window_tokens: layer_cells(a, layout) for a in model.attention if a is not None}
-    peak = max(tokens * rows * F32_BYTES, _recurrent_bytes(model, layout))
+    streams = _hyper_streams(model) * model.embedding_size
+    peak = max(
+        tokens * (rows + 3 * streams) * F32_BYTES,
+        tokens * (rows + streams) * F32_BYTES + _index_bytes(model, layout),
+        _recurrent_bytes(model, layout),
+    )
     logits = (layout.slots if outputs is None else outputs) * model.vocabulary * F32_BYTES
     heads = logits + tokens * 2 * model.embedding_size * F32_BYTES
     return max(peak, heads) + sum(tokens * cell * cells for cells in masks.values())
@@ -92,6 +108,26 @@ def _streams_size(model: Model) -> int:
     projections = shapes.get("altup_proj.weight", ())
     streams = projections[2] if len(projections) > 2 else 0
     return table[0] + (2 + streams) * model.embedding_size
+
+
+def _hyper_streams(model: Model) -> int:
+    """How many residual streams hyper-connections mix; 0 without them."""
+    mixed = _widest(model, "hc_attn_down", 0) or _widest(model, "hc_attn_fn", 0)
+    return mixed // model.embedding_size
+
+
+def _index_bytes(model: Model, layout: Layout) -> int:
+    """What sparse attention chooses by: scores of every token and cell, and pooled keys."""
+    facts = architecture(model.architecture)
+    indexed = [a for a in model.attention if a is not None and a.side]
+    if not facts.index_score_bytes or not indexed:
+        return 0
+    key_size = max(a.side[0].key_size for a in indexed)
+    heads = _widest(model, "indexer.q_proj", 1) // max(key_size, 1)
+    each = facts.index_score_bytes + heads * facts.index_head_score_bytes
+    cells = padded_cells(layout.context_tokens)
+    pooled = key_size * F32_BYTES if facts.index_head_score_bytes else 0
+    return cells * (layout.micro_batch_tokens * each + pooled)
 
 
 def _recurrent_bytes(model: Model, layout: Layout) -> int:

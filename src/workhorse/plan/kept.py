@@ -1,6 +1,6 @@
 """What the layers of a model keep between tokens: KV, recurrent state, checkpoints of both.
 
-Exact: checked byte for byte against llama.cpp's dry run for 128 architectures and 24 published
+Exact: checked byte for byte against llama.cpp's dry run for 128 architectures and 29 published
 shapes (docs/measured/2026-11-30-memory-arithmetic.md). Sizes in bytes, contexts in tokens.
 """
 

@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterable
 
 from workhorse.plan.compute_buffers import (
-    COMPUTE_ERROR,
-    COMPUTE_ERROR_UNKNOWN,
     compute_bytes,
+    compute_error,
     feed_forward_size,
 )
 from workhorse.plan.kept import (
@@ -30,14 +29,13 @@ from workhorse.units import MIB
 
 __all__ = [
     "CHECKPOINTS_A_SLOT",
-    "COMPUTE_ERROR",
-    "COMPUTE_ERROR_UNKNOWN",
     "CUDA_CONTEXT_BYTES",
     "RUNTIME_BYTES",
     "Layout",
     "budget",
     "checkpoint_bytes",
     "compute_bytes",
+    "compute_error",
     "device_bytes",
     "draft_bytes",
     "feed_forward_size",
@@ -195,7 +193,7 @@ def budget(model: Model, layout: Layout, *, device: str, gpu: bool) -> tuple[Bud
 
 def fitted(model: Model) -> Text:
     """Where the size of the compute buffers comes from, with its error."""
-    error = COMPUTE_ERROR if model.known else COMPUTE_ERROR_UNKNOWN
+    error = compute_error(model)
     if model.known:
         return Text(
             f"fitted to llama.cpp's own figures, ±{error * 100:.0f} %",
