@@ -115,8 +115,8 @@ def run_list(args: argparse.Namespace, work: Work) -> int:
             row.manifest.name,
             row.manifest.cpu_variant,
             ", ".join((*row.manifest.sass, *row.manifest.ptx)) or "—",
-            f"{row.manifest.source.engine_version} ({row.manifest.source.commit})",
-            row.proven_at or Text("not tried here", "未在本机验证").in_language(args.lang),
+            row.manifest.source.engine_version,
+            (row.proven_at or Text("not here", "未在本机").in_language(args.lang))[:10],
             show_bytes(row.disk_bytes),
         )
         for row in listing.builds

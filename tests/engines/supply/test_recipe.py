@@ -55,7 +55,7 @@ def test_steps(line: str, found: tuple[int, int] | None) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "cpus", "available_gib", "expected"),
-    [(None, 8, 32, 8), (None, 8, 5, 2), (None, 8, 1, 1), (3, 8, 1, 3), (None, 4, None, 4)],
+    [(None, 8, 32, 8), (None, 8, 5, 5), (None, 8, 0, 1), (3, 8, 1, 3), (None, 4, None, 4)],
 )
 def test_jobs(asked: int | None, cpus: int, available_gib: int | None, expected: int) -> None:
     available = None if available_gib is None else available_gib * 1024**3

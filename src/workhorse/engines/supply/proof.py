@@ -55,7 +55,7 @@ def proven_build(folder: Path, manifest: Manifest, proof: Proof) -> EngineBuild:
         engine="llama.cpp",
         kind="binary",
         command=(str(folder / manifest.program),),
-        version=f"{proof.version}, {manifest.name}",
+        version=f"llama-server {manifest.source.engine_version}, {manifest.name}",
         needs_flags=manifest.needs_flags,
         gpu_architectures=architectures_reached(manifest),
         openmp=manifest.openmp,

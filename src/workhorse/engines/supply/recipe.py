@@ -17,8 +17,8 @@ PROGRAMS = (
     "llama-fit-params",
     "llama-gguf-split",
 )
-# The largest C++ files of the server take 1.3 GB of memory each (clang 22.1.8, 2026-11).
-BYTES_A_JOB = 2 * GIB
+# The largest C++ file takes 0.8 GB of memory (clang 22.1.8, 2026-11).
+BYTES_A_JOB = GIB
 
 _STEP = re.compile(r"^\[(\d{1,6})/(\d{1,6})\]")
 
