@@ -104,6 +104,55 @@ def test_a_full_offload_passes() -> None:
     assert judge_log(planned, faithful(planned, "CUDA0", offloaded=5)) == ()
 
 
+def split_plan() -> Plan:
+    """Layers over two cards, some experts in main memory, a table on the disk."""
+    cards = tuple(builders.gpu(n, memory_bytes=1000 * MIB) for n in (0, 1))
+    base = builders.model(
+        layers=16, embedding=1024, feed_forward=512, heads=8, kv_heads=2, head_size=128,
+        experts=64, experts_used=4,
+    )  # fmt: skip
+    table = builders.tensor("per_layer_token_embd.weight", 160, 20_000_000)
+    model = replace(base, architecture="qwen4exp", tensors=(*base.tensors, table))
+    knows = ("--tensor-split", "--n-cpu-moe", "--lazy-mode")
+    planned = make_plan(
+        builders.machine(gpus=cards), model, replace(builders.CUDA, knows=knows), Wish()
+    )
+    assert len(planned.gpu_indexes) == 2
+    assert planned.expert_layers_in_ram and planned.lazy_tables
+    return planned
+
+
+def test_a_split_as_planned_passes() -> None:
+    planned = split_plan()
+    names = {"GPU 0": "CUDA0", "GPU 1": "CUDA1", "RAM": "CPU", "disk": "CPU_Mapped"}
+    report = EngineReport(offloaded_layers=17, layers=17)
+    report.slots, report.slot_context_tokens = planned.slots, planned.context_tokens
+    for line in planned.budget:
+        kind = {"weights": "model", "tables": "model", "runtime": "", "prompt cache": ""}
+        if word := kind.get(line.item, line.item):
+            key = (names[line.device], word)
+            report.buffers[key] = report.buffers.get(key, 0) + line.n_bytes
+    assert judge_log(planned, report) == ()
+
+
+def test_a_card_that_got_nothing_blocks() -> None:
+    report = EngineReport(offloaded_layers=17, layers=17, buffers={("CUDA0", "model"): 9 * MIB})
+    findings = judge_log(split_plan(), report)
+    assert codes(findings)[0] == "verify.layers_on_cpu"
+    assert "on 1 GPUs" in findings[0].seen.en and "on 2" in findings[0].seen.en
+
+
+def test_a_part_on_the_card_passes_and_less_blocks() -> None:
+    cards = (builders.gpu(memory_bytes=1400 * MIB),)
+    dense = builders.model(layers=32, embedding=2048, feed_forward=8192, heads=16, head_size=128)
+    planned = make_plan(builders.machine(gpus=cards), dense, builders.CUDA, Wish())
+    assert 0 < planned.gpu_layers < planned.layers
+    buffers = {("CUDA0", "model"): MIB, ("CPU", "model"): MIB}
+    for layers, blocks in ((planned.gpu_layers, False), (planned.gpu_layers - 1, True)):
+        report = EngineReport(offloaded_layers=layers, layers=33, buffers=dict(buffers))
+        assert ("verify.layers_on_cpu" in codes(judge_log(planned, report))) is blocks
+
+
 def test_a_cpu_start_as_planned_passes() -> None:
     planned = plan()
     assert judge_log(planned, faithful(planned, "CPU")) == ()
