@@ -20,6 +20,8 @@ class Shape:
     expert_layers: int
     experts: int  # of one layer
     weights: float  # elements that one token multiplies
+    source: str
+    date: str
     about: bool = False  # a count was inferred
 
 
@@ -68,4 +70,4 @@ def card_named(name: str) -> Card:
 
 def published_version() -> str:
     """Names the state of the table: a correction of old constants says nothing of new ones."""
-    return str(table("published_speeds")["version"])
+    return str(table("published_speeds")["version"]["name"])
