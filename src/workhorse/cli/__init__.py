@@ -22,6 +22,10 @@ VERBS: dict[str, Text] = {
         "诊断本机的问题、代价与对策",
     ),
     "plan": Text("decide how a model would run here, before anything starts", "启动前先定方案"),
+    "rehearse": Text(
+        "measure how fast a model will be here, before its weights are downloaded",
+        "下载权重之前，先在本机测出模型的速度",
+    ),
     "diagnose": Text(
         "find the cause of a failure in a log, and the fix", "从日志找出故障原因与解决办法"
     ),

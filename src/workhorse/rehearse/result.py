@@ -10,6 +10,9 @@ from workhorse.rehearse.times import TwinTimes
 from workhorse.rehearse.twin import TwinPlan
 from workhorse.text import Text
 
+# An interval wider than that, as a share of the figure, came from other load and not from here.
+WIDEST_KEPT = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
@@ -27,6 +30,16 @@ class Rehearsal:
     streams: int | None
     streams_tokens_per_s: Estimate | None  # of all streams together, while they decode
     times: tuple[TwinTimes, ...]  # raw, a value a round
+
+    @property
+    def steady(self) -> bool:
+        """False when the rounds differ so much that the forecast is not worth keeping."""
+        decode, prefill = self.forecast.decode_tokens_per_s, self.forecast.prefill_tokens_per_s
+        return all(
+            (figure.high - figure.low) / figure.value <= WIDEST_KEPT
+            for figure in (decode, prefill)
+            if figure is not None
+        )
 
 
 def conclude(
