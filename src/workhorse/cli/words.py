@@ -26,6 +26,7 @@ ITEMS = {
     "output": Text("output buffer", "输出缓冲"),
     "runtime": Text("runtime", "运行时"),
     "prompt cache": Text("prompt cache", "提示词缓存"),
+    "checkpoints": Text("context checkpoints", "上下文检查点"),
 }
 DEVICES = {"RAM": Text("main memory", "内存"), "disk": Text("disk", "磁盘")}
 BASES = {

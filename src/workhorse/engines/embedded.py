@@ -34,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     settings.add_argument("-ngl", "--n-gpu-layers", type=int, required=True)
     settings.add_argument("-fit", "--fit", choices=("on", "off"), required=True)
     settings.add_argument("-cram", "--cache-ram", type=int, required=True)
+    settings.add_argument("-ctxcp", "--ctx-checkpoints", type=int)
     settings.add_argument("-lv", "--verbosity", type=int, required=True)
     settings.add_argument("--cors-origins", default="")
     settings.add_argument("--no-ui", action="store_true")
@@ -65,6 +66,8 @@ def serve(argv: list[str]) -> int:
     )
     params.n_gpu_layers, params.fit_params = asked.n_gpu_layers, asked.fit == "on"
     params.cache_ram_mib, params.verbosity = asked.cache_ram, asked.verbosity
+    if asked.ctx_checkpoints is not None:
+        params.n_ctx_checkpoints = asked.ctx_checkpoints
     params.cors_origins, params.ui = asked.cors_origins, not asked.no_ui
     params.endpoint_slots, params.endpoint_metrics = asked.slots, asked.metrics
     params.embedding = asked.embeddings

@@ -57,6 +57,8 @@ def settings(plan: Plan, port: int, host: str) -> tuple[str, ...]:
         ("--slots",),
         ("--metrics",),
     ]
+    if plan.context_checkpoints is not None:
+        wanted.append(("--ctx-checkpoints", str(plan.context_checkpoints)))
     if plan.embeddings:
         wanted.append(("--embeddings",))
     known = [word for words in wanted if words[0] in plan.engine.knows for word in words]

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from workhorse.plan.checkpoints import choose_checkpoints
 from workhorse.plan.checks import (
     check_cpu,
     check_gpu_access,
@@ -79,6 +80,7 @@ def make_plan(
     placed, cpu, pages = course.placed, course.cpu, course.pages
     layout, cut = placed.layout, placed.cut
     cache_bytes = prompt_cache(machine, wish, placed.lines)
+    checkpoints = choose_checkpoints(model, layout, left_over(machine, wish, placed.lines))
     on_cards_alone = bool(placed.cards) and not cut.weights_in_ram
     spin, spin_reason = choose_spin(build, machine, all_on_gpu=on_cards_alone)
     indexes = tuple(card.gpu.index for card in placed.cards)
@@ -105,7 +107,7 @@ def make_plan(
         load_mode=pages.load_mode,
         huge_pages=pages.huge_pages,
         spin=spin,
-        budget=(*placed.lines, *cache_line(cache_bytes)),
+        budget=(*placed.lines, *cache_line(cache_bytes), *checkpoints.lines),
         forecast=promise(machine, model, course, history),
         reasons=reasons(machine, model, wish, course, spin_reason),
         rejected=(*placed.rejected, *cpu.rejected, *pages.rejected),
@@ -114,6 +116,7 @@ def make_plan(
         gpu_indexes=indexes,
         layer_split=cut.counts,
         expert_layers_in_ram=cut.expert_layers,
+        context_checkpoints=checkpoints.a_slot,
         lazy_tables=cut.lazy,
     )
 
@@ -267,11 +270,14 @@ def choose_batch(model: Model, wish: Wish, prompt: Estimate) -> int:
 
 def prompt_cache(machine: Machine, wish: Wish, lines: Sequence[BudgetLine]) -> int:
     """Main memory for prompts of past conversations: a tenth of what is left over."""
-    room = ram_room(machine, wish.headroom)
-    if room is None:
-        return 0
-    left = room - device_bytes(lines, "RAM")
+    left = left_over(machine, wish, lines) or 0
     return min(PROMPT_CACHE_MAX_BYTES, max(0, int(left * PROMPT_CACHE_SHARE)))
+
+
+def left_over(machine: Machine, wish: Wish, lines: Sequence[BudgetLine]) -> int | None:
+    """Main memory that the budget leaves, headroom taken off; None where it is not known."""
+    room = ram_room(machine, wish.headroom)
+    return None if room is None else room - device_bytes(lines, "RAM")
 
 
 def cache_line(cache_bytes: int) -> tuple[BudgetLine, ...]:

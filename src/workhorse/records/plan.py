@@ -47,7 +47,15 @@ class BudgetLine:
 
     device: str  # RAM, GPU 0 …
     item: Literal[
-        "weights", "tables", "kv", "state", "compute", "output", "runtime", "prompt cache"
+        "weights",
+        "tables",
+        "kv",
+        "state",
+        "compute",
+        "output",
+        "runtime",
+        "prompt cache",
+        "checkpoints",
     ]
     n_bytes: int
     basis: Basis
@@ -165,6 +173,7 @@ class Plan:
     gpu_indexes: tuple[int, ...] = ()  # the cards in use, in the order of the layers
     layer_split: tuple[int, ...] = ()  # layers on each of them, the output counted as one
     expert_layers_in_ram: int = 0  # the first so many layers keep their experts in main memory
+    context_checkpoints: int | None = None  # a slot; None: the model needs none
     lazy_tables: bool = False  # tables are read by row from the disk
 
 
