@@ -33,6 +33,7 @@ from workhorse.knowledge.packaged_models import packaged_models
 from workhorse.machine.probe import probe
 from workhorse.models.embedded import DEFAULT_MODEL, embedded_model
 from workhorse.models.gguf import read_gguf
+from workhorse.models.read import local_folder, needs_local_file, read_model
 from workhorse.plan.checks import check_cpu
 from workhorse.plan.planner import make_plan, served_name
 from workhorse.plan.rehearsed import Rehearsed, with_rehearsed
@@ -70,7 +71,8 @@ Fetching = Callable[[int, int | None], None]
 class Ask:
     """What the user asked of `up`; `None`: we decide."""
 
-    model: Path | None = None
+    model: str | Path | None = None  # as `read_model` takes it
+    quant: str | None = None
     engine: Path | None = None
     wish: Wish = field(default_factory=Wish)
     host: str = HOST
@@ -142,7 +144,8 @@ class Ground:
 
 def decide(ask: Ask, where: Places, fetching: Fetching) -> Decision:
     """Probe, fetch what is missing, read the model and plan. Starts nothing; blocks."""
-    asked = read_gguf(ask.model) if ask.model else None  # a typing error shows before any fetch
+    # A typing error shows before any fetch.
+    asked = read_model(ask.model, quant=ask.quant) if ask.model else None
     ground = look_around(ask, where)
     model = asked or read_gguf(embedded_model(where.data, fetching))
     return ground.decide(model, ask.wish)
@@ -155,7 +158,8 @@ def look_around(ask: Ask, where: Places) -> Ground:
     if ask.parts is not None or ask.machine_root is not None:
         machine = composed_machine(ask.parts) if ask.parts else probe(ask.machine_root or Path("/"))
         return Ground(machine, named or assumed_engine(machine), ())
-    machine = probe(disk_path=ask.model.parent if ask.model else where.models)
+    folder = local_folder(ask.model) if ask.model else None
+    machine = probe(disk_path=folder or where.models)
     picked = named or pick_engine(builds, machine)
     if picked.build.kind == "embedded":
         refuse_unfit_cpu(machine, picked.build)
@@ -195,6 +199,8 @@ async def up(ask: Ask, where: Places, tell: Teller) -> int:
     The port is open from the start and stays open while the engine comes and goes.
     """
     began_s = time.monotonic()
+    if ask.model and local_folder(ask.model) is None:
+        raise needs_local_file(ask.model)
     activity, engine = Activity(), EngineToCome()
     name = served_name(str(ask.model or packaged_models()[DEFAULT_MODEL].file_name))
     gateway = Gateway(build_app(engine, model_name=name, activity=activity))
@@ -209,6 +215,8 @@ async def up(ask: Ask, where: Places, tell: Teller) -> int:
     try:
         tell.stage(Text("looking at this machine and planning", "检测本机并制定方案"))
         decision = await asyncio.to_thread(decide, ask, where, fetching)
+        if decision.model.format != "gguf":
+            raise needs_local_file(decision.model.path)
         tell.decided(decision)
         if decision.plan.verdict.blocked:
             return EXIT_NO

@@ -12,11 +12,19 @@ if TYPE_CHECKING:
 
 
 def add_model(parser: argparse.ArgumentParser, language: Language) -> None:
-    """The model's file, first on the line."""
-    words = Text("a GGUF file; left out: the embedded model", "GGUF 文件；省略则用内置模型")
-    parser.add_argument(
-        "model", nargs="?", type=Path, metavar="MODEL.gguf", help=words.in_language(language)
+    """The model, first on the line, and which of its quantisations."""
+    words = Text(
+        "a GGUF file, a checkpoint's folder, hf:owner/name[:file], ms:owner/name or an address; "
+        "left out: the embedded model",
+        "GGUF 文件、模型目录、hf:所有者/名称[:文件]、ms:所有者/名称或网址；省略则用内置模型",
     )
+    parser.add_argument("model", nargs="?", metavar="MODEL", help=words.in_language(language))
+    quant = Text(
+        "which file of a repository; of a checkpoint: what its sizes are worked out for "
+        "(Q4_K_M when left out)",
+        "选择仓库中的哪个文件；对未量化模型则为估算大小所用的量化类型（默认 Q4_K_M）",
+    )
+    parser.add_argument("--quant", metavar="TYPE", help=quant.in_language(language))
 
 
 def add_choices(parser: argparse.ArgumentParser, language: Language) -> None:
@@ -73,7 +81,7 @@ def ask_of(args: argparse.Namespace, **more: Any) -> "Ask":
         purpose=args.purpose,
         headroom=HEADROOM if args.headroom is None else args.headroom,
     )
-    return Ask(model=args.model, engine=args.engine, wish=wish, **more)
+    return Ask(model=args.model, quant=args.quant, engine=args.engine, wish=wish, **more)
 
 
 def positive(word: str) -> int:

@@ -70,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
 def dry_run(ask: "Ask", args: argparse.Namespace) -> int:
     """The plan and the exact engine command."""
     from workhorse.engines.llamacpp import command_line, launch
+    from workhorse.models.read import local_folder, needs_local_file
     from workhorse.run.process import free_port
     from workhorse.up import decide
 
@@ -82,6 +83,8 @@ def dry_run(ask: "Ask", args: argparse.Namespace) -> int:
         print_plan(decision.plan, args.lang)
         print_verdict(decision.plan.verdict, args.lang)
         print(f"\n{command_line(start)}")
+        if ask.model and (local_folder(ask.model) is None or decision.model.format != "gguf"):
+            print_error(needs_local_file(decision.model.path), args.lang)
     return EXIT_NO if decision.plan.verdict.blocked else EXIT_GOOD
 
 

@@ -28,6 +28,18 @@ ITEMS = {
     "prompt cache": Text("prompt cache", "提示词缓存"),
     "checkpoints": Text("context checkpoints", "上下文检查点"),
 }
+# What the weights of a line are for; each follows the word for weights.
+PARTS = {
+    "attention": Text("attention", "注意力"),
+    "recurrence": Text("recurrence", "循环层"),
+    "feed-forward": Text("feed-forward", "前馈"),
+    "experts": Text("experts", "专家"),
+    "shared experts": Text("shared experts", "共享专家"),
+    "norms and others": Text("norms and others", "归一化及其他"),
+    "embedding": Text("embedding", "词嵌入"),
+    "output head": Text("output head", "输出头"),
+    "tables": Text("tables read by row", "按行读取的表"),
+}
 DEVICES = {"RAM": Text("main memory", "内存"), "disk": Text("disk", "磁盘")}
 BASES = {
     "measured": Text("measured here", "本机实测"),
@@ -53,5 +65,17 @@ VARIABLES: dict[str, Text] = {
     "WORKHORSE_API_KEY": Text(
         "the key that `bench` sends to a service that wants one",
         "`bench` 访问需要密钥的服务时使用的密钥",
+    ),
+    "HF_ENDPOINT": Text(
+        "a mirror of Hugging Face that `hf:owner/name` is read from",
+        "读取 `hf:所有者/名称` 所用的 Hugging Face 镜像",
+    ),
+    "HF_TOKEN": Text(
+        "a token for gated and private models; it is sent to that hub alone",
+        "用于受限或私有模型的令牌，只发送给该站点",
+    ),
+    "MODELSCOPE_ENDPOINT": Text(
+        "the address that `ms:owner/name` is read from",
+        "读取 `ms:所有者/名称` 所用的地址",
     ),
 }

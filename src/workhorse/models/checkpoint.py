@@ -66,7 +66,7 @@ def read_checkpoint(folder: Folder, file: str | None, quant: str | None) -> Mode
     share = UNKNOWN_ERROR_SHARE if config.kind is None or conversion.unknown else KNOWN_ERROR_SHARE
     return replace(
         model,
-        path=folder.name_of(file) if file else folder.label,
+        path=folder.name_of(file) if file and file.endswith(".safetensors") else folder.label,
         format="safetensors",
         size_error_share=share,
     )

@@ -15,7 +15,7 @@ from workhorse.models.gguf import describe, read_gguf
 from workhorse.models.header import TENSORS_MAX, Header, read_header
 from workhorse.models.metadata import Metadata
 from workhorse.models.parts import PART_NAME, PARTS_MAX, check_parts
-from workhorse.models.refusals import damaged
+from workhorse.models.refusals import damaged, shown
 from workhorse.models.sources import LocalSource, source_of
 from workhorse.records import Model
 from workhorse.text import Text
@@ -111,17 +111,35 @@ def part_files(file: str, header: Header) -> list[str]:
     ]
 
 
+def local_folder(reference: str | Path) -> Path | None:
+    """The directory that a model of this machine lies in; None for one that is elsewhere."""
+    source = source_of(str(reference), os.environ)
+    return source.path.parent if isinstance(source, LocalSource) else None
+
+
 def needs_local_file(reference: str | Path) -> AppError:
-    """The error for a command that needs the weights themselves."""
+    """The error for a command that needs the weights themselves, as a GGUF file."""
+    name = shown(str(reference))
+    if local_folder(reference) is not None:
+        return AppError(
+            Text(
+                f"{name} is a checkpoint as its makers publish it; the engine reads GGUF files.",
+                f"{name} 是原始模型文件，而引擎读取的是 GGUF 文件。",
+            ),
+            Text(
+                "Give a GGUF file of the same model (`workhorse convert` is to come).",
+                "请指定同一模型的 GGUF 文件（`workhorse convert` 即将推出）。",
+            ),
+        )
     return AppError(
         Text(
-            f"{reference} is not on this machine yet, and a service needs its weights.",
-            f"{reference} 尚不在本机上，而启动服务需要其权重。",
+            f"{name} is not on this machine, and a service needs its weights.",
+            f"{name} 不在本机上，而启动服务需要其权重。",
         ),
         Text(
-            f"Look at it with `workhorse plan {reference}`; then download its GGUF file and give "
-            "its path (`workhorse pull` is to come).",
-            f"可先用 `workhorse plan {reference}` 查看；再下载其 GGUF 文件并指定路径"
+            f"`workhorse plan {name}` says whether it is worth the download; then give the path "
+            "of its GGUF file (`workhorse pull` is to come).",
+            f"`workhorse plan {name}` 可判断是否值得下载；下载后请指定其 GGUF 文件的路径"
             "（`workhorse pull` 即将推出）。",
         ),
     )

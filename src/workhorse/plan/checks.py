@@ -100,7 +100,7 @@ def check_model(model: Model, context_asked_tokens: int | None) -> tuple[Finding
                 source=f"{model.name}: context_length",
             )
         )
-    if model.chat_template is None and not model.pooling:
+    if model.chat_template is None and not model.pooling and model.format == "gguf":
         found.append(
             Finding(
                 code="model.no_chat_template",

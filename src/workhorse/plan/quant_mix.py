@@ -15,7 +15,9 @@ from workhorse.knowledge.quant_mixes import (
     quant_mixes,
 )
 from workhorse.knowledge.quants import quant
-from workhorse.records import Tensor
+from workhorse.records import BudgetLine, Finding, Model, Tensor
+from workhorse.text import Text
+from workhorse.units import show_bytes
 
 ALIGNMENT_BYTES = 32  # GGUF_DEFAULT_ALIGNMENT, ggml/include/gguf.h
 _LAYER = re.compile(r"blk\.(\d+)\.", re.ASCII)
@@ -65,6 +67,51 @@ def requantised(tensors: Sequence[Tensor], mix: QuantMix, shape: Shape) -> tuple
         out.append(replace(tensor, type=made[tensor.name], n_bytes=n_bytes, offset_bytes=offset))
         offset += -(-n_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
     return tuple(out)
+
+
+def as_estimates(model: Model, lines: Sequence[BudgetLine]) -> tuple[BudgetLine, ...]:
+    """The lines of a budget; those of weights that are not made yet say so, with their band."""
+    share = model.size_error_share
+    if share is None:
+        return tuple(lines)
+    source = Text(
+        f"worked out for a GGUF file that is not made yet, ±{share * 100:.0f} %",
+        f"按尚未生成的 GGUF 文件推算，误差 ±{share * 100:.0f} %",
+    )
+    return tuple(
+        replace(line, basis="estimated", source=source)
+        if line.item in ("weights", "tables")
+        else line
+        for line in lines
+    )
+
+
+def not_made_yet(model: Model) -> Finding | None:
+    """A note on a model that has yet to be converted; None for a GGUF file."""
+    share = model.size_error_share
+    if share is None:
+        return None
+    kind = model.quantisation.upper()
+    size = show_bytes(model.weight_bytes)
+    return Finding(
+        code="model.not_converted",
+        level="note",
+        seen=Text(
+            f"{model.name} is a checkpoint: {size} of weights is what a GGUF file, mostly {kind}, "
+            f"would have, ±{share * 100:.0f} %.",
+            f"{model.name} 是原始模型：{size} 是转换成以 {kind} 为主的 GGUF 文件后的权重大小，"
+            f"误差 ±{share * 100:.0f} %。",
+        ),
+        why=Text(
+            "The engine reads GGUF files; a publisher's own mix may be larger or smaller.",
+            "引擎读取 GGUF 文件；发布者自己的量化组合可能更大或更小。",
+        ),
+        remedy=Text(
+            "Plan with the GGUF file that you will use, or name another with --quant.",
+            "请用将要使用的 GGUF 文件制定方案，或用 --quant 指定其他量化。",
+        ),
+        source="llama.cpp 0c1e57098: src/llama-quant.cpp",
+    )
 
 
 def tensor_bytes(type_name: str, shape: Sequence[int]) -> int:
