@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import builders
+from workhorse.plan.cuts import Cut, Sizes
 from workhorse.plan.memory import (
     Layout,
     budget,
@@ -19,7 +20,7 @@ from workhorse.plan.memory import (
     projector_bytes,
     second_head_bytes,
     state_bytes,
-    weight_groups,
+    weight_part,
 )
 from workhorse.records import Attention, Model, Projector, RecurrentState, SideCache
 from workhorse.units import MIB
@@ -32,7 +33,29 @@ def with_tensors(*names: str, base: Model | None = None) -> Model:
     return replace(base, tensors=(*base.tensors, *more))
 
 
-def test_the_groups_of_weights_are_all_of_them() -> None:
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("blk.0.attn_q.weight", "attention"),
+        ("blk.0.indexer.q_proj.weight", "attention"),
+        ("blk.0.attn_norm.weight", "norms and others"),
+        ("blk.0.ssm_out.weight", "recurrence"),
+        ("blk.0.attn_gate.weight", "recurrence"),
+        ("blk.0.time_mix_key.weight", "recurrence"),
+        ("blk.0.channel_mix_key.weight", "feed-forward"),
+        ("blk.0.ffn_gate_inp.weight", "feed-forward"),
+        ("blk.0.ffn_up_shexp.weight", "shared experts"),
+        ("blk.1.ffn_gate_up_exps.weight", "experts"),
+        ("blk.1.exp_probs_b.bias", "norms and others"),
+    ],
+)
+def test_a_tensor_is_told_by_its_name(name: str, part: str) -> None:
+    assert weight_part(builders.tensor(name, 4)) == part
+
+
+@pytest.mark.parametrize("experts_in_ram", [0, 2, 4])
+@pytest.mark.parametrize("on_card", [0, 1, 3, 5])
+def test_the_parts_of_the_weights_are_all_of_them(experts_in_ram: int, on_card: int) -> None:
     model = with_tensors(
         "per_layer_token_embd.weight",
         "output_norm.weight",
@@ -40,15 +63,14 @@ def test_the_groups_of_weights_are_all_of_them() -> None:
         "blk.0.ssm_out.weight",
         "blk.0.ffn_up_shexp.weight",
         "blk.1.ffn_gate_exps.weight",
-        "blk.1.exp_probs_b.bias",
-        "blk.3.nextn.eh_proj.weight",
+        base=builders.model(experts=8, experts_used=2),
     )
-    groups = weight_groups(replace(model, draft_layers=1))
-    assert set(groups) == {
-        "attention", "draft", "embedding", "experts", "feed-forward", "other", "output",
-        "recurrent", "shared experts", "tables",
-    }  # fmt: skip
-    assert sum(groups.values()) == model.weight_bytes
+    cut = Cut((on_card,) if on_card else (), model.layers, experts_in_ram if on_card else 0, False)
+    lines = Sizes(model).lines(Layout(2048, 1), cut, ["GPU 0"] if on_card else [])
+    weights = [line for line in lines if line.item == "weights"]
+    assert sum(line.n_bytes for line in weights) == model.weight_bytes
+    assert len({(line.device, line.part) for line in weights}) == len(weights)
+    assert all(line.part and line.n_bytes > 0 for line in weights)
 
 
 def test_layers_that_draft_are_not_loaded_unless_they_draft() -> None:

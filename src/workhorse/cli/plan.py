@@ -15,13 +15,13 @@ from workhorse.cli.plan_tables import (
 )
 from workhorse.cli.progress import FETCHING, LateBar
 from workhorse.cli.show import console, print_table, print_verdict
-from workhorse.cli.words import BASES, ITEMS, SETTINGS
+from workhorse.cli.words import BASES, ITEMS, PARTS, SETTINGS
 from workhorse.codec import to_json
 from workhorse.config import places
 from workhorse.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, AppError
 from workhorse.plan.compare import compared, ranked
 from workhorse.plan.memory import device_bytes
-from workhorse.records import Estimate, Plan
+from workhorse.records import BudgetLine, Estimate, Plan
 from workhorse.text import Language, Text
 from workhorse.units import UNKNOWN, show_bytes, show_range, three_digits
 
@@ -206,12 +206,20 @@ def budget_rows(plan: Plan, language: Language) -> list[tuple[str, ...]]:
     return [
         (
             device_name(line.device, language),
-            ITEMS[line.item].in_language(language),
+            item_name(line, language),
             show_bytes(line.n_bytes),
             line.source.in_language(language),
         )
         for line in plan.budget
     ]
+
+
+def item_name(line: BudgetLine, language: Language) -> str:
+    """An item as tables call it, with the part of the weights that it is."""
+    item = ITEMS[line.item].in_language(language)
+    if line.part is None:
+        return item
+    return f"{item}: {PARTS[line.part].in_language(language)}"
 
 
 def total_rows(plan: Plan, language: Language) -> list[tuple[str, ...]]:

@@ -4,6 +4,7 @@ The engine counts layers from the last one, the output first: the first layers a
 main memory (llama-model.cpp, `i_gpu_start`, commit 0c1e570, 2026-10-01).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -20,7 +21,7 @@ from workhorse.plan.memory import (
     state_bytes,
 )
 from workhorse.plan.weights import Weights, weigh
-from workhorse.records import BudgetLine, Model, Placed
+from workhorse.records import BudgetLine, Model, Placed, WeightPart
 from workhorse.text import Text
 
 # With every layer on several cards the engine keeps this many batches in flight, each with its
@@ -131,28 +132,37 @@ class Sizes:
         kept = self.kept(layout)
         for device, span in zip(devices, cut.spans(), strict=True):
             found += [
-                header_line(device, "weights", self.span_weights(span, cut.expert_layers)),
+                *weight_lines(device, self.span_parts(span, cut.expert_layers)),
                 *kept_lines(device, kept, [n for n in span if n < cut.layers]),
                 computed_line(device, self.buffer_bytes(layout, cut, len(devices)), self.model),
                 bound_line(device, CUDA_CONTEXT_BYTES),
             ]
         return (*found, *self.ram_lines(layout, cut))
 
-    def span_weights(self, span: range, expert_layers: int) -> int:
-        """Weights that a card holds of these layers."""
-        return sum(self.weights.on_cards(layer, expert_layers) for layer in span)
+    def span_parts(self, span: range, expert_layers: int) -> Counter[WeightPart]:
+        """Weights that a device holds of these layers, by what they are for."""
+        held: Counter[WeightPart] = Counter()
+        for layer in span:
+            if layer == self.model.layers:
+                held["output head"] += self.weights.on_cards(layer, expert_layers)
+            else:
+                held.update(self.weights.parts[layer])
+                if layer < expert_layers:
+                    held["experts"] -= self.weights.experts[layer]
+        return held
 
     def ram_lines(self, layout: Layout, cut: Cut) -> Iterator[BudgetLine]:
         """What main memory holds, and what stays on the disk."""
         kept, weights = self.kept(layout), self.weights
         first = min(cut.first_on_cards, cut.layers) if cut.counts else cut.layers
-        held = weights.embedding + sum(weights.layers[:first]) + sum(weights.experts[:first])
-        held += sum(weights.experts[first : cut.expert_layers])
+        held = self.span_parts(range(first), 0)
+        held["embedding"] = weights.embedding
+        held["experts"] += sum(weights.experts[first : cut.expert_layers])
         if not cut.counts:
-            held += weights.output + weights.second_head
+            held["output head"] = weights.output + weights.second_head
         if not cut.lazy:
-            held += weights.tables
-        yield header_line("RAM", "weights", held)
+            held["tables"] = weights.tables
+        yield from weight_lines("RAM", held)
         if first:
             yield from kept_lines("RAM", kept, range(first))
             yield computed_line("RAM", kept.compute, self.model)
@@ -249,6 +259,13 @@ def header_line(
 ) -> BudgetLine:
     """A line that follows from the model's header."""
     return BudgetLine(device, item, n_bytes, "header", _HEADER)
+
+
+def weight_lines(device: str, held: Counter[WeightPart]) -> Iterator[BudgetLine]:
+    """One line for each part of the weights that a device holds, the largest first."""
+    for part, n_bytes in held.most_common():
+        if n_bytes:
+            yield replace(header_line(device, "weights", n_bytes), part=part)
 
 
 def kept_lines(device: str, kept: Kept, layers: Sequence[int]) -> Iterator[BudgetLine]:

@@ -23,7 +23,7 @@ from workhorse.plan.kept import (
     row_bytes,
     state_bytes,
 )
-from workhorse.records import BudgetLine, Model, Projector, Tensor
+from workhorse.records import BudgetLine, Model, Projector, Tensor, WeightPart
 from workhorse.text import Text
 from workhorse.units import MIB
 
@@ -50,7 +50,7 @@ __all__ = [
     "row_bytes",
     "second_head_bytes",
     "state_bytes",
-    "weight_groups",
+    "weight_part",
 ]
 
 # What a process takes beside the model: interpreter, libraries, HTTP threads, tokenizer. RSS
@@ -66,14 +66,21 @@ CUDA_CONTEXT_BYTES = 520 * MIB
 # head too is then held twice.
 REPACKED_TYPES = ("q4_0", "q4_k", "iq4_nl", "mxfp4")
 
+READ_BY_ROW = (
+    "token_embd.weight",
+    "position_embd.weight",
+    "token_types.weight",
+    "per_layer_token_embd.weight",
+)
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)")
 # By the part of a layer's tensor name, first match wins.
-_GROUPS = (
+_PARTS: tuple[tuple[WeightPart, re.Pattern[str]], ...] = (
+    ("norms and others", re.compile(r".*norm")),
     ("experts", re.compile(r"ffn_.*_(ch)?exps")),
     ("shared experts", re.compile(r"ffn_.*shexp")),
-    ("feed-forward", re.compile(r"ffn_|exp_probs")),
-    ("recurrent", re.compile(r"ssm_|time_mix|channel_mix|shortconv|attn_gate")),
-    ("attention", re.compile(r"attn_|indexer|post_attention")),
+    ("feed-forward", re.compile(r"ffn_|channel_mix")),
+    ("recurrence", re.compile(r"ssm_|time_mix|shortconv|attn_gate")),
+    ("attention", re.compile(r"attn_|indexer")),
 )
 
 
@@ -82,30 +89,11 @@ def output_bytes(model: Model, slots: int) -> int:
     return slots * model.vocabulary * 4
 
 
-def weight_groups(model: Model) -> dict[str, int]:
-    """Bytes of the weights by what they are for; together they are all of the model's.
-
-    `experts`, `shared experts`, `feed-forward`, `recurrent`, `attention`, `draft` (layers of
-    multi-token prediction), `tables` (read by row), `embedding`, `output`, `other`.
-    """
-    groups: dict[str, int] = {}
-    for tensor in model.tensors:
-        group = _group(tensor, model)
-        groups[group] = groups.get(group, 0) + tensor.n_bytes
-    return groups
-
-
-def _group(tensor: Tensor, model: Model) -> str:
-    if tensor.name == "per_layer_token_embd.weight":
-        return "tables"
-    if tensor.name in ("token_embd.weight", "position_embd.weight", "token_types.weight"):
-        return "embedding"
+def weight_part(tensor: Tensor) -> WeightPart:
+    """What a layer's tensor is for."""
     found = _LAYER.match(tensor.name)
-    if found is None:
-        return "output" if tensor.name.startswith("output") else "other"
-    if not loaded(tensor, model):
-        return "draft"
-    return next((name for name, pattern in _GROUPS if pattern.match(found[2])), "other")
+    name = found[2] if found else tensor.name
+    return next((part for part, pattern in _PARTS if pattern.match(name)), "norms and others")
 
 
 def loaded(tensor: Tensor, model: Model) -> bool:
@@ -168,7 +156,7 @@ def budget(model: Model, layout: Layout, *, device: str, gpu: bool) -> tuple[Bud
     weights = sum(tensor.n_bytes for tensor in model.tensors if loaded(tensor, model))
     beside = []
     if gpu:
-        by_row = [t for t in model.tensors if _group(t, model) in ("embedding", "tables")]
+        by_row = [t for t in model.tensors if t.name in READ_BY_ROW]
         # A tied embedding is the output head too, and that is on the card.
         weights -= sum(t.n_bytes for t in by_row if not is_output_head(t, model))
         held = sum(t.n_bytes for t in by_row)

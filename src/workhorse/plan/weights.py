@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from workhorse.plan.memory import is_output_head, loaded, second_head_bytes
-from workhorse.records import EngineBuild, Machine, Model
+from workhorse.plan.memory import is_output_head, loaded, second_head_bytes, weight_part
+from workhorse.records import EngineBuild, Machine, Model, WeightPart
 from workhorse.units import GIB
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
@@ -35,6 +35,7 @@ class Weights:
     second_head: int  # the second embedding that the CPU makes for itself as an output head
     tables: int
     draft: int  # layers of multi-token prediction, which are not loaded
+    parts: tuple[dict[WeightPart, int], ...]  # of each layer, by what they are for
 
     def on_cards(self, layer: int, expert_layers_in_ram: int) -> int:
         """What a card holds of layer `layer`; the output is the one after the last."""
@@ -47,6 +48,7 @@ def weigh(model: Model) -> Weights:
     """The weights of `model` by group; together, without the second head, all of its bytes."""
     layers, experts = [0] * model.layers, [0] * model.layers
     largest = [0] * model.layers
+    parts: list[dict[WeightPart, int]] = [{} for _ in range(model.layers)]
     output = embedding = tables = draft = 0
     shared = False
     for tensor in model.tensors:
@@ -55,9 +57,12 @@ def weigh(model: Model) -> Weights:
             draft += tensor.n_bytes
         elif match is not None and int(match[1]) < model.layers:
             layer = int(match[1])
-            into = experts if _EXPERTS.search(tensor.name) else layers
+            expert = _EXPERTS.search(tensor.name)
+            into = experts if expert else layers
             into[layer] += tensor.n_bytes
             largest[layer] = max(largest[layer], tensor.n_bytes)
+            part = "experts" if expert else weight_part(tensor)
+            parts[layer][part] = parts[layer].get(part, 0) + tensor.n_bytes
         elif tensor.name in _INPUT:
             embedding += tensor.n_bytes
             shared = shared or is_output_head(tensor, model)
@@ -75,6 +80,7 @@ def weigh(model: Model) -> Weights:
         second_head=second_head_bytes(model),
         tables=tables,
         draft=draft,
+        parts=tuple(parts),
     )
 
 

@@ -58,6 +58,7 @@ from workhorse.records.plan import (
     Rejected,
     SpeedTerm,
     StreamSpeed,
+    WeightPart,
 )
 from workhorse.records.verdict import Finding, Level, Verdict
 
@@ -105,10 +106,11 @@ __all__ = [
     "RowRemaps",
     "Run",
     "SideCache",
+    "Software",
     "SpeedTerm",
     "StreamSpeed",
-    "Software",
     "System",
     "Tensor",
     "Verdict",
+    "WeightPart",
 ]

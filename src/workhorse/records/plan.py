@@ -41,6 +41,20 @@ class Estimate:
     source: Text
 
 
+# What the weights of a budget line are for.
+WeightPart = Literal[
+    "attention",
+    "recurrence",
+    "feed-forward",
+    "experts",
+    "shared experts",
+    "norms and others",
+    "embedding",
+    "output head",
+    "tables",
+]
+
+
 @dataclass(frozen=True, slots=True)
 class BudgetLine:
     """One item of a device's memory budget."""
@@ -60,6 +74,7 @@ class BudgetLine:
     n_bytes: int
     basis: Basis
     source: Text
+    part: WeightPart | None = None
 
 
 @dataclass(frozen=True, slots=True)
