@@ -23,7 +23,7 @@ from workhorse.records import Estimate
 from workhorse.rehearse.extrapolate import LEAST_BAND, cost_at, whole_cost
 from workhorse.rehearse.job import Wanted, plan_for, rehearse
 from workhorse.rehearse.measure import measure_twins
-from workhorse.rehearse.protocol import Protocol, protocol_for
+from workhorse.rehearse.protocol import Protocol, protocol_for, protocols
 from workhorse.rehearse.result import conclude
 from workhorse.rehearse.scratch import scratch
 from workhorse.rehearse.source import local_parts
@@ -132,7 +132,7 @@ def test_times_become_a_forecast_with_basis_twin() -> None:
         make_twin(model, range(32)).layers_read_bytes,
         1,
     )
-    protocol = protocol_for(plan, quick=False)
+    protocol = protocol_for(plan, 0.0, quick=False)
     times = [
         TwinTimes([0.1 + 0.01 * n] * 3, [1 + 0.5 * n] * 3, [0.2 * n] * 3, [0.3 * n] * 3)
         for n in (4, 8)
@@ -156,9 +156,25 @@ def test_the_protocol_stays_within_the_context(context: int) -> None:
         builders.machine(), builders.model(), builders.EMBEDDED, Wish(context_tokens=context)
     )
     for quick in (True, False):
-        for scenario in protocol_for(plan, quick=quick).steps:
-            assert scenario.prompt_tokens + scenario.output_tokens <= context
-            assert scenario.repeats >= 3
+        for protocol in protocols(plan, quick=quick):
+            for scenario in protocol.steps:
+                assert scenario.prompt_tokens + scenario.output_tokens <= context
+                assert scenario.repeats >= 3
+
+
+def test_a_slow_machine_gets_shorter_prompts_and_no_more_patience() -> None:
+    plan = make_plan(builders.machine(), builders.model(), builders.EMBEDDED, Wish())
+    forecast = plan.forecast
+
+    def with_prefill(value: float) -> Protocol:
+        speed = replace(forecast.prefill_tokens_per_s, value=value)
+        slow = replace(plan, forecast=replace(forecast, prefill_tokens_per_s=speed))
+        return protocol_for(slow, 0.3, quick=False)
+
+    prompts = [with_prefill(v).standard.prompt_tokens for v in (1e4, 20.0, 8.0, 0.1)]
+    assert prompts[0] == 768
+    assert prompts[-1] == 128
+    assert prompts == sorted(prompts, reverse=True)
 
 
 # --- what plan makes of it ------------------------------------------------------------------------

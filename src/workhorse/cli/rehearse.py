@@ -159,7 +159,10 @@ def print_speed(found: "Rehearsal", language: Language) -> None:
     """The forecast, figure by figure, with its interval and where it comes from."""
     deep, streams = found.deep_tokens, found.streams
     rows: list[tuple[Text, Estimate | None]] = [
-        (Text("decode", "解码"), found.forecast.decode_tokens_per_s),
+        (
+            Text(f"decode at depth {found.depth_tokens}", f"深度 {found.depth_tokens} 处解码"),
+            found.forecast.decode_tokens_per_s,
+        ),
         (Text(f"decode at depth {deep}", f"深度 {deep} 处解码"), found.deep_tokens_per_s),
         (Text(f"{streams} streams, in all", f"{streams} 路合计"), found.streams_tokens_per_s),
         (Text("prefill", "预填充"), found.forecast.prefill_tokens_per_s),
@@ -172,7 +175,7 @@ def print_speed(found: "Rehearsal", language: Language) -> None:
     ]
     first = found.first_token_s
     took = show_range(first.value, first.low, first.high, show_duration)
-    name = Text("time to first token", "首字延迟").in_language(language)
+    name = Text("first token of 768", "768 词元的首字延迟").in_language(language)
     shown.append((name, took, first.source.in_language(language)))
     print_table(
         Text(f"Speed of {found.model_name}", f"{found.model_name} 的速度"),

@@ -60,7 +60,7 @@ def rehearse(
     header_bytes = parts[0].header.data_offset_bytes
     check_room(folder, twins.n_bytes + len(twins.twins) * header_bytes)
     tell.planned(twins)
-    protocol = protocol_for(plan, quick=quick)
+    protocol = protocol_for(plan, twins.share, quick=quick)
     with scratch(folder) as own:
         plans = []
         written = 0

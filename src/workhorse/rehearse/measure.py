@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -21,7 +21,7 @@ from workhorse.engines.llamacpp import launch
 from workhorse.engines.llamacpp_log import explain
 from workhorse.errors import AppError
 from workhorse.records import Plan, Run
-from workhorse.rehearse.protocol import Protocol
+from workhorse.rehearse.protocol import DECODE_COST, Protocol
 from workhorse.rehearse.times import TwinTimes
 from workhorse.run.ask import ask_engine
 from workhorse.run.process import EngineProcess, free_port
@@ -69,11 +69,10 @@ async def measure_twins(
                     runs = await one_round(client, twin, scenario, number, clock)
                     keep(runs, scenario, protocol, twin.times)
                     fresh = scenario != protocol.deep or number == 0
-                    part = replace(
-                        scenario, repeats=1, prompt_tokens=scenario.prompt_tokens * fresh
+                    prompt_tokens = scenario.prompt_tokens * fresh + (
+                        scenario.output_tokens * DECODE_COST
                     )
-                    done += Protocol(part, None, None).cost(twin.layers)
-                    done -= part.prompt_tokens * twin.layers
+                    done += prompt_tokens * scenario.streams * twin.layers
                     tell(done)
         return tuple(twin.times for twin in twins)
 

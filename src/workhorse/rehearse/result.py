@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from workhorse.bench.scenario import STANDARD
 from workhorse.records import Estimate, Forecast, Plan, StreamSpeed
 from workhorse.rehearse.extrapolate import Cost, cost_at, whole_cost
 from workhorse.rehearse.protocol import Protocol
@@ -24,7 +25,8 @@ class Rehearsal:
     twin_layers: tuple[int, ...]
     twin_bytes: int  # on the disk while it ran
     forecast: Forecast
-    first_token_s: Estimate  # of the standard prompt
+    depth_tokens: int  # of the prompt that the next token was decoded after
+    first_token_s: Estimate  # of a prompt of 768 tokens
     deep_tokens: int | None  # the depth of the next figure; None: not measured
     deep_tokens_per_s: Estimate | None
     streams: int | None
@@ -89,7 +91,8 @@ def conclude(
         twin_layers=tuple(len(twin.layers) for twin in twins.twins),
         twin_bytes=twins.n_bytes,
         forecast=forecast,
-        first_token_s=Estimate(prompt.seconds, prompt.low_s, prompt.high_s, "s", "twin", source),
+        depth_tokens=standard.prompt_tokens,
+        first_token_s=first_token(prompt, standard.prompt_tokens, source),
         deep_tokens=deep.prompt_tokens if deep else None,
         deep_tokens_per_s=decode([one.deep_token_s for one in times]),
         streams=streams.streams if streams else None,
@@ -102,6 +105,14 @@ def speed(cost: Cost, tokens: int, source: Text) -> Estimate:
     """Tokens a second from what `tokens` of them cost."""
     return Estimate(
         tokens / cost.seconds, tokens / cost.high_s, tokens / cost.low_s, "tok/s", "twin", source
+    )
+
+
+def first_token(cost: Cost, tokens: int, source: Text) -> Estimate:
+    """Seconds to the first token of the standard prompt, from a prompt that was perhaps shorter."""
+    times = STANDARD.prompt_tokens / tokens
+    return Estimate(
+        cost.seconds * times, cost.low_s * times, cost.high_s * times, "s", "twin", source
     )
 
 

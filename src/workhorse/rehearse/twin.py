@@ -34,7 +34,7 @@ GPU_CACHE_BYTES = 96 * MIB  # more than any card's L2 but that of an RTX 5090 (2
 AMD_CORES_A_CACHE = 4  # of Zen 1 and 2; later ones have 8: on the safe side
 
 # The deeper twin has about this share of the layers: more costs time, less costs exactness.
-DEEP_SHARE = 0.3
+DEEP_SHARE = 0.2
 WHOLE_MAX_BYTES = 3 * GIB  # a stand-in with all layers is not made larger than that
 
 
@@ -76,6 +76,11 @@ class TwinPlan:
     def whole(self) -> bool:
         """True when the one twin has all layers, so that nothing is extrapolated."""
         return len(self.twins) == 1
+
+    @property
+    def share(self) -> float:
+        """The share of the model's layers that the twins have together."""
+        return sum(len(twin.layers) for twin in self.twins) / self.layers
 
     @property
     def n_bytes(self) -> int:
