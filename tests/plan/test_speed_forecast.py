@@ -55,6 +55,7 @@ def figures(found: Forecast) -> list[Estimate]:
     for speed in found.streams:
         every += [speed.each_tokens_per_s, speed.total_tokens_per_s]
     every += [prompt.tokens_per_s for prompt in found.prompts]
+    every += [deep.tokens_per_s for deep in found.depths]
     return [estimate for estimate in every if estimate is not None]
 
 
@@ -132,6 +133,25 @@ def test_more_streams_are_slower_for_each(model: Model, reader: Reader) -> None:
         total = speed.each_tokens_per_s.value * speed.streams
         if speed.streams > 1:
             assert speed.total_tokens_per_s.value == pytest.approx(total)
+
+
+def test_one_stream_is_the_forecast_itself() -> None:
+    found = promise(builders.model(), card(), history=(
+        Experience("tiny", "f16", SETUP, 1.0, 1e9),))  # fmt: skip
+    assert found.streams[0].each_tokens_per_s == found.decode_tokens_per_s
+    assert found.decode_tokens_per_s is not None and found.ceiling_tokens_per_s is not None
+    assert found.decode_tokens_per_s.high <= found.ceiling_tokens_per_s.value
+
+
+def test_depths_are_slower_the_deeper() -> None:
+    shape = builders.model(layers=32, embedding=4096, feed_forward=14336, kv_heads=8, heads=32)
+    for reader in (card(), CPU):
+        found = promise(shape, reader)
+        decode_here = found.decode_tokens_per_s
+        assert decode_here is not None
+        speeds = [decode_here.value, *(deep.tokens_per_s.value for deep in found.depths)]
+        assert len(speeds) == 4 and speeds == sorted(speeds, reverse=True)
+        assert len(set(speeds)) == 4
 
 
 def test_streams_share_what_is_read_once() -> None:

@@ -47,6 +47,7 @@ from workhorse.records.model import (
 from workhorse.records.plan import (
     Basis,
     BudgetLine,
+    DepthSpeed,
     EngineBuild,
     Estimate,
     Forecast,
@@ -72,6 +73,7 @@ __all__ = [
     "Core",
     "Cpu",
     "CudaToolkit",
+    "DepthSpeed",
     "Dimm",
     "Disk",
     "EccCounts",

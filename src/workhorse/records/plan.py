@@ -122,6 +122,14 @@ class PromptSpeed:
 
 
 @dataclass(frozen=True, slots=True)
+class DepthSpeed:
+    """Decode speed of one stream behind this many tokens of context."""
+
+    depth_tokens: int
+    tokens_per_s: Estimate
+
+
+@dataclass(frozen=True, slots=True)
 class Forecast:
     """What the plan promises, and the ceiling that the hardware sets."""
 
@@ -132,6 +140,7 @@ class Forecast:
     prefill_tokens_per_s: Estimate
     streams: tuple[StreamSpeed, ...] = ()
     prompts: tuple[PromptSpeed, ...] = ()
+    depths: tuple[DepthSpeed, ...] = ()
     load_s: Estimate | None = None  # from the start to the first answer; None: the disk is unknown
     drafted_tokens_per_s: Estimate | None = None  # with the model's own draft layers (MTP)
     terms: tuple[SpeedTerm, ...] = ()  # of one token of one stream, by constants alone

@@ -68,6 +68,17 @@ class Question:
     one_sequence: bool = False  # the streams are drafts of one sequence: one KV, one answer
     served: bool = True  # False: a bare benchmark, without sampling and HTTP
 
+    def work(self, streams: int) -> dict[str, Work]:
+        """What a step of so many streams asks of each device."""
+        return work_by_device(
+            self.model,
+            self.placed,
+            depth_tokens=self.depth_tokens,
+            kv_types=self.kv_types,
+            streams=streams,
+            alone=self.alone,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -81,17 +92,8 @@ class Batch:
 def step(question: Question, readers: Mapping[str, Reader], streams: int = 1) -> Step | None:
     """The step in which each of `streams` sequences gets a token; None where a bandwidth is not
     known."""
-    work, single = (
-        work_by_device(
-            question.model,
-            question.placed,
-            depth_tokens=question.depth_tokens,
-            kv_types=question.kv_types,
-            streams=n,
-            alone=question.alone,
-        )
-        for n in (streams, 1)
-    )
+    single = question.work(1)
+    work = single if streams == 1 else question.work(streams)
     sequences = 1 if question.one_sequence else streams
     batch = Batch(streams, sequences, sequences if question.served else 0)
     terms: list[SpeedTerm] = []

@@ -1,6 +1,7 @@
 """The forecast of a plan: decode, prefill, streams, drafts and loading, each with its interval."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from workhorse.knowledge.speeds import speed_constants
 from workhorse.plan.speed.cards import published_fit
@@ -9,9 +10,10 @@ from workhorse.plan.speed.device import Reader
 from workhorse.plan.speed.learned import Experience, Setup, correction, learned
 from workhorse.plan.speed.loading import loading
 from workhorse.plan.speed.prefill import PROMPTS_TOKENS, prefill
-from workhorse.plan.speed.reads import PROTOCOL_DEPTH_TOKENS, bytes_per_token, work_by_device
+from workhorse.plan.speed.reads import PROTOCOL_DEPTH_TOKENS, bytes_per_token
 from workhorse.plan.speed.speculation import drafted
 from workhorse.records import (
+    DepthSpeed,
     Disk,
     Estimate,
     Forecast,
@@ -24,6 +26,7 @@ from workhorse.text import Text
 from workhorse.units import show_bandwidth
 
 STREAMS = (1, 2, 4, 8)
+DEPTHS_TOKENS = (2048, 8192, 32768)
 # What several streams at a time cost rests on fewer figures than one stream.
 STREAMS_BAND = 1.3
 # An architecture in no table is planned from its tensors: kernels and layer kinds are a guess.
@@ -64,9 +67,10 @@ def forecast(
         decode = Estimate(
             plain, plain * low, plain * high, "tok/s", "estimated", source_of(devices)
         )
+    decode = capped(decode, ceiling.value)
     factor = correction(model, setup, history)
     return Forecast(
-        capped(decode, ceiling.value),
+        decode,
         plain,
         ceiling,
         n_bytes,
@@ -79,6 +83,11 @@ def forecast(
         prompts=tuple(
             PromptSpeed(n, prefill(model, readers, setup, history, placed=placed, prompt_tokens=n))
             for n in PROMPTS_TOKENS
+        ),
+        depths=tuple(
+            DepthSpeed(n, scaled(decode, deep / decode.value))
+            for n in DEPTHS_TOKENS
+            if (deep := deeper(question, devices, n, factor, ceiling.value)) is not None
         ),
         load_s=load,
         drafted_tokens_per_s=drafted(question, devices, decode),
@@ -94,6 +103,28 @@ def capped(estimate: Estimate, ceiling: float) -> Estimate:
     return Estimate(value, low, high, estimate.unit, estimate.basis, estimate.source)
 
 
+def deeper(
+    question: Question,
+    readers: Mapping[str, Reader],
+    depth_tokens: int,
+    factor: float,
+    ceiling: float,
+) -> float | None:
+    """Tokens a second of one stream at another depth."""
+    found = step(replace(question, depth_tokens=depth_tokens), readers)
+    return None if found is None else min(factor / found.seconds, ceiling)
+
+
+def scaled(estimate: Estimate, factor: float) -> Estimate:
+    """The same estimate, times `factor`."""
+    return replace(
+        estimate,
+        value=estimate.value * factor,
+        low=estimate.low * factor,
+        high=estimate.high * factor,
+    )
+
+
 def band_of(model: Model, one: Step) -> tuple[float, float]:
     """The interval of the constants, as shares of the speed."""
     if model.known:
@@ -104,13 +135,7 @@ def band_of(model: Model, one: Step) -> tuple[float, float]:
 
 def ceiling_of(question: Question, readers: Mapping[str, Reader]) -> Estimate:
     """Tokens a second if nothing but the memories' rated or measured bandwidth held it back."""
-    work = work_by_device(
-        question.model,
-        question.placed,
-        depth_tokens=question.depth_tokens,
-        kv_types=question.kv_types,
-        alone=question.alone,
-    )
+    work = question.work(1)
     seconds, sources = 0.0, []
     for device, asked in work.items():
         reader = readers.get(device)
