@@ -157,6 +157,35 @@ def test_delta_nets_beside_attention(tmp_path: Path) -> None:
     assert sum(state is not None for state in model.recurrent) == 9
 
 
+def test_layers_of_multi_token_prediction_come_last(tmp_path: Path) -> None:
+    config = llama_config(
+        architectures=["Qwen3_5MoeForConditionalGeneration"], num_experts=4,
+        num_experts_per_tok=2, head_dim=64, linear_num_value_heads=4, linear_num_key_heads=2,
+        linear_key_head_dim=32, linear_value_head_dim=32, linear_conv_kernel_dim=4,
+        layer_types=["linear_attention", "full_attention"],
+    )  # fmt: skip
+    tensors = llama_tensors(prefix="model.language_model.")
+    moved: Tensors = {}
+    for name, value in tensors.items():
+        if "layers.1." in name:
+            moved[f"mtp.layers.0.{name.partition('layers.1.')[2]}"] = value
+    moved["mtp.fc.weight"] = ("BF16", (512, 1024))
+    moved["mtp.norm.weight"] = ("BF16", (512,))
+    moved["model.language_model.layers.1.mlp.experts.gate_up_proj"] = ("BF16", (4, 512, 512))
+    moved["model.language_model.layers.1.mlp.experts.down_proj"] = ("BF16", (4, 512, 256))
+    moved["model.language_model.layers.0.linear_attn.conv1d.weight"] = ("BF16", (256, 1, 4))
+    moved["model.language_model.layers.0.linear_attn.A_log"] = ("F32", (4,))
+    model = read(write_all(tmp_path / "mtp", checkpoint(config, {**tensors, **moved})))
+    named = {tensor.name: tensor for tensor in model.tensors}
+    assert (model.layers, model.draft_layers) == (3, 1)
+    assert named["blk.2.nextn.eh_proj.weight"].shape == (1024, 512)
+    assert named["blk.2.ffn_up.weight"].shape == (512, 1024)
+    assert named["blk.1.ffn_gate_exps.weight"].shape == (512, 256, 4)
+    assert named["blk.1.ffn_down_exps.weight"].shape == (256, 512, 4)
+    assert named["blk.0.ssm_conv1d.weight"].shape == (4, 256)
+    assert named["blk.0.ssm_a"].shape == (4,)
+
+
 def test_a_nested_text_config_and_other_towers(tmp_path: Path) -> None:
     inner = llama_config(sliding_window=512)
     outer = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": inner}

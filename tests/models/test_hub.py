@@ -289,4 +289,7 @@ def test_a_hub_that_cannot_be_reached() -> None:
     with file_server() as gone:
         address = gone.url("")
     said = refusal("a/b", {"HF_ENDPOINT": address})
+    assert said.startswith("There is no a/b on this machine, and as a model on Hugging Face: ")
+    said = refusal("hf:a/b", {"HF_ENDPOINT": address})
+    assert "There is no" not in said
     assert "could not be read from in 4 tries" in said and "mirror" in said

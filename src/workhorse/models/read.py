@@ -16,7 +16,8 @@ from workhorse.models.header import TENSORS_MAX, Header, read_header
 from workhorse.models.metadata import Metadata
 from workhorse.models.parts import PART_NAME, PARTS_MAX, check_parts
 from workhorse.models.refusals import damaged, shown
-from workhorse.models.sources import LocalSource, source_of
+from workhorse.models.remote import Unreachable
+from workhorse.models.sources import HubSource, LocalSource, Source, source_of
 from workhorse.records import Model
 from workhorse.text import Text
 from workhorse.units import KIB
@@ -44,6 +45,20 @@ def read_model(
     source = source_of(str(reference), environment)
     if isinstance(source, LocalSource) and _is_gguf(source.path):
         return read_gguf(source.path)
+    try:
+        return _read_from(source, quant, environment, pause)
+    except Unreachable as error:
+        if isinstance(source, HubSource) and ":" not in str(reference).partition("/")[0]:
+            raise _neither_here_nor_there(str(reference), error) from error
+        raise
+
+
+def _read_from(
+    source: Source,
+    quant: str | None,
+    environment: Mapping[str, str],
+    pause: Callable[[float], None],
+) -> Model:
     with opened_folder(source, environment, pause) as (folder, wanted):
         file = wanted if wanted is not None and _is_file_name(wanted) else None
         if file is None:
@@ -54,6 +69,18 @@ def read_model(
                 return read_gguf(Path(folder.name_of(file)))
             return _read_remote_gguf(folder, file)
         return read_checkpoint(folder, file, quant)
+
+
+def _neither_here_nor_there(reference: str, error: Unreachable) -> AppError:
+    """`owner/name` may be a path with a typing error, which the hub's words would hide."""
+    return Unreachable(
+        Text(
+            f"There is no {reference} on this machine, and as a model on Hugging Face: "
+            f"{error.what.en}",
+            f"本机没有 {reference}；作为 Hugging Face 上的模型：{error.what.zh}",
+        ),
+        error.next_step,
+    )
 
 
 def _is_gguf(path: Path) -> bool:
