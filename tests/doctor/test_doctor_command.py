@@ -128,3 +128,32 @@ def test_this_machine_is_examined(
     assert code == (3 if "blocker" in levels else 0)
     assert any(f["code"] == "good.room" or f["code"].startswith(("memory.", "disk."))
                for f in document["findings"])  # fmt: skip
+
+
+PASTED = {
+    "no devices": ("No devices were found\n", 0, "gpu.none-found"),
+    "a table beside the kernel's refusal": (
+        "05:00.0 3D controller: NVIDIA Corporation GV100GL [Tesla V100 PCIe 16GB] (rev a1)\n"
+        "[    9.100001] NVRM: The NVIDIA GPU 0000:05:00.0 (PCI ID: 10de:1db4)\n"
+        "[    9.100002] NVRM: installed in this system is not supported by the\n"
+        "[    9.100003] NVRM: NVIDIA 590.44.01 driver release.\n",
+        3,
+        "nvrm.support",
+    ),
+    "lspci alone": (
+        "05:00.0 3D controller: NVIDIA Corporation GK210GL [Tesla K80] (rev a1)\n",
+        0,
+        "gpu.driver-not-told",
+    ),
+}
+
+
+@pytest.mark.parametrize(("said", "exit_code", "code"), PASTED.values(), ids=PASTED)
+def test_a_few_pasted_lines_are_enough(
+    said: str, exit_code: int, code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "paste.txt").write_text(said, encoding="utf-8")
+    assert main(["doctor", "--machine", str(tmp_path), "--json"]) == exit_code
+    shown = from_json(Verdict, capsys.readouterr().out, what="stdout")
+    assert code in {finding.code for finding in shown.findings}
+    assert "gpu.no-driver" not in {finding.code for finding in shown.findings}

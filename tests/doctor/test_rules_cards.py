@@ -142,6 +142,9 @@ RULES: list[tuple[str, Machine, Machine]] = [
     ("nvrm.bus",
      with_events(KernelEvent("nvrm", None, CARD_ADDRESS, "NVRM: BAR1 is 0M @ 0x0")),
      with_events(KernelEvent("nvrm", None, CARD_ADDRESS, "NVRM: something else"))),
+    ("nvrm.driver",
+     with_events(KernelEvent("nvrm", None, None, "NVRM: API mismatch: the client has")),
+     with_events(KernelEvent("nvrm", None, None, "NVRM: API call"))),
 ]  # fmt: skip
 
 
@@ -275,3 +278,57 @@ def test_a_card_made_with_four_lanes_is_said_to_be_the_limit() -> None:
     assert "the card itself" in told["link.slow"].seen.en
     assert "16 s" in told["link.slow"].why.en or "17" in told["link.slow"].why.en
     assert "link.width-lost" not in told
+
+
+SUPPORT = {
+    "too new or too old": "NVRM: The NVIDIA GPU 0000:82:00.0 (PCI ID: 10de:1db6) installed in this"
+    " system is not supported by the NVIDIA 590.44.01 driver release.",
+    "open module": "NVRM: The NVIDIA GPU 0000:82:00.0 (PCI ID: 10de:1db6) installed in this system"
+    " is not supported by open nvidia.ko because it does not include the required GPU",
+    "closed module": "NVRM: The NVIDIA GPU 0000:82:00.0 (PCI ID: 10de:2b85) installed in this"
+    " system requires use of the NVIDIA open kernel modules.",
+    "legacy": "NVRM: The NVIDIA Tesla K80 GPU installed in this system is supported through the"
+    " NVIDIA 470.xx Legacy drivers. Please visit",
+    "nouveau": "NVRM: GPU 0000:82:00.0 is already bound to nouveau.",
+}
+
+
+@pytest.mark.parametrize("said", SUPPORT.values(), ids=SUPPORT)
+def test_a_driver_that_says_it_does_not_take_the_card_blocks_where_no_other_works(
+    said: str,
+) -> None:
+    place = "0000:82:00.0" if "0000:82" in said else None
+    event = KernelEvent("nvrm", None, place, said)
+    alone = found(with_cards(events=(event,)))["nvrm.support"]
+    assert alone.level == "blocker" and alone.share_lost == 1.0 and said in alone.evidence
+    assert found(with_cards(card(0), events=(event,)))["nvrm.support"].level == "warning"
+
+
+def test_what_the_driver_said_of_a_card_that_it_drives_now_is_past() -> None:
+    said = SUPPORT["too new or too old"].replace("0000:82:00.0", CARD_ADDRESS)
+    assert "nvrm.support" not in found(with_events(KernelEvent("nvrm", None, CARD_ADDRESS, said)))
+
+
+def test_the_card_that_the_kernel_names_decides_which_driver_it_needs() -> None:
+    event = KernelEvent("nvrm", None, "0000:82:00.0", SUPPORT["too new or too old"])
+    remedy = found(with_cards(events=(event,)))["nvrm.support"].remedy
+    assert "Volta is 580" in remedy.en and "580" in remedy.zh
+
+
+def test_what_failed_to_start_for_want_of_the_driver_is_told_with_it() -> None:
+    place = "0000:82:00.0"
+    events = (
+        KernelEvent("nvrm", None, place, SUPPORT["closed module"]),
+        KernelEvent("nvrm", None, place, f"NVRM: GPU {place}: RmInitAdapter failed! (0x22:0x56)"),
+        KernelEvent("nvrm", None, None, "NVRM: None of the NVIDIA devices were initialized."),
+    )
+    told = found(with_cards(events=events))
+    assert not {"nvrm.hardware", "nvrm.consequence"} & set(told)
+    assert len(told["nvrm.support"].consequences) == 2
+
+
+def test_nothing_is_said_to_be_well_of_a_card_that_tells_no_reasons() -> None:
+    assert "good.cards" in found(with_card())
+    assert "good.cards" not in found(with_card(throttle_reasons=None))
+    one_tells = with_cards(card(0), card(1, throttle_reasons=None))
+    assert "GPU 0 (" in found(one_tells)["good.cards"].seen.en

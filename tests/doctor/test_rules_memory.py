@@ -270,3 +270,7 @@ def test_one_loaded_node_without_memory_is_one_finding() -> None:
     machine = replace(nodes(128 * GIB, 0), memory=with_memory(channels_in_use=(4, 0)).memory)
     codes = {code for code in found(machine) if code.startswith("memory.")}
     assert codes == {"memory.node-empty"}
+
+
+def test_a_socket_without_memory_costs_its_part_of_the_bandwidth() -> None:
+    assert found(replace(nodes(128 * GIB, 0), gpus=()))["memory.node-empty"].share_lost == 0.5

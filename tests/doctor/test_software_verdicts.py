@@ -232,3 +232,48 @@ def test_nothing_that_a_machine_says_raises(
     )
     for finding in judge_software(machine, a_model(name, name)):
         assert finding.seen.en and finding.seen.zh
+
+
+def test_a_build_for_one_card_is_a_build_for_all_of_them() -> None:
+    ada = a_gpu("NVIDIA GeForce RTX 4090", (8, 9), 24564, pci_id="10de:2684")
+    machine = box(ada, A100, P40, driver="550.54.15")
+    for finding in judge_software(machine):
+        if finding.code == "card.recipe":
+            assert finding.command is not None
+            assert 'ARCHITECTURES="61-real;80-real;89-real"' in finding.command
+
+
+def test_a_card_of_another_toolkit_is_not_built_for() -> None:
+    (kepler,) = [f for f in judge_software(box(K80, K80, driver="470.256.02"))
+                 if f.code == "card.recipe"]  # fmt: skip
+    assert kepler.command is not None and "ARCHITECTURES=37 " in kepler.command
+    volta = one("card.recipe", box(V100, a_gpu("?", None)))
+    assert volta.command is not None and "ARCHITECTURES=70-real " in volta.command
+
+
+def test_a_driver_that_cannot_drive_the_card_is_not_praised_for_its_branch() -> None:
+    machine = box(V100, driver="580.95.05", open_module=True)
+    assert "driver.open-module" in codes(machine) and "driver.580-kept" not in codes(machine)
+
+
+@pytest.mark.parametrize(
+    ("name", "pci_id", "knows"),
+    [("NVIDIA A40-24Q", None, True), ("GRID V100D-32C", "10de:1db6", True),
+     ("GRID Z9-4Q", None, False)],
+)  # fmt: skip
+def test_a_share_of_a_card_is_called_so(name: str, pci_id: str | None, knows: bool) -> None:
+    machine = box(a_gpu(name, None, 24576, pci_id=pci_id))
+    assert "card.vgpu" in codes(machine) and "card.unknown" not in codes(machine)
+    assert ("card.recipe" in codes(machine)) is knows
+
+
+def test_a_card_with_other_memory_keeps_the_capability_of_its_chip() -> None:
+    odd = a_gpu("NVIDIA GeForce RTX 3080", None, 20480, pci_id="10de:2206")
+    finding = one("card.unknown", box(odd))
+    assert "Ampere" in finding.why.en and "Ampere" in finding.why.zh
+
+
+def test_a_card_that_answers_with_errors_is_counted_once() -> None:
+    trouble = GpuTrouble("errors", "ERR!", "0000:3b:00.0", "10de:1db4")
+    found = [f for f in judge_software(box(V100, troubles=(trouble,))) if f.code == "card.recipe"]
+    assert len(found) == 1 and "2 x" not in found[0].seen.en

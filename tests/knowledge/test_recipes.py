@@ -93,3 +93,11 @@ def test_a_malformed_recipe_is_refused(
     monkeypatch.setattr(rows, "table", lambda name: {"recipe": [good | change]})
     with pytest.raises(ValueError):
         rows.rows("recipes", "recipe", Recipe)
+
+
+def test_builds_of_new_toolkits_run_under_the_oldest_driver_that_they_name() -> None:
+    # By default the code is packed so that drivers before 550.54.14 refuse it.
+    for recipe in recipes():
+        for line in recipe.install:
+            if "{sm}-real" in line:
+                assert "-DGGML_CUDA_COMPRESSION_MODE=none" in line, recipe.id

@@ -1,5 +1,6 @@
 """Why GPUs cannot be used: each cause told apart from the others that the driver names alike."""
 
+from dataclasses import replace
 from typing import Any
 
 import pynvml
@@ -98,7 +99,34 @@ def test_without_a_library(held_by: str | None, container: bool, expected: str) 
 
 def test_nothing_here_is_no_trouble() -> None:
     assert find_troubles(None, [], Surroundings(None, False, True)) == ()
-    assert find_troubles(NvmlAnswers(), [], PLAIN) == ()
+
+
+def test_a_driver_that_finds_no_card_is_told() -> None:
+    assert codes(find_troubles(NvmlAnswers(), [], PLAIN)) == ["none_found"]
+    assert codes(find_troubles(NvmlAnswers(), [CARD], PLAIN)) == ["not_shown"]
+
+
+def test_the_libraries_alone_on_a_machine_without_a_card_do_not_block() -> None:
+    bare = Surroundings(None, None, False, bus=True)
+    assert codes(find_troubles(failing(9), [], bare)) == ["none_found"]
+    # Where the bus could not be read a card may be there.
+    assert codes(find_troubles(failing(9), [], replace(bare, bus=False))) == ["not_loaded"]
+    assert codes(find_troubles(failing(9), [CARD], bare)) == ["not_loaded"]
+
+
+def test_a_text_that_says_nothing_of_drivers_is_no_missing_driver() -> None:
+    silent = replace(CARD, kernel_driver=None, driver_told=False)
+    assert codes(find_troubles(None, [silent], PLAIN)) == ["driver_not_told"]
+    assert codes(find_troubles(NvmlAnswers(), [silent], PLAIN)) == ["not_shown"]
+    gone = replace(silent, gone=True)
+    assert codes(find_troubles(None, [gone], PLAIN)) == ["lost"]
+
+
+def test_a_card_that_answers_with_errors_is_told_and_stays() -> None:
+    facts = {"pci": {"busId": "00000000:18:00.0"}, "unreadable": "ERR!: fan speed"}
+    answers = NvmlAnswers(gpus=(facts,))
+    (trouble,) = find_troubles(answers, [CARD], PLAIN)
+    assert trouble == GpuTrouble("errors", "ERR!: fan speed", CARD.address, CARD.pci_id)
 
 
 def test_a_module_without_library_and_without_sysfs_is_told() -> None:
@@ -216,4 +244,5 @@ PLACES = st.sampled_from([None, "00000000:18:00.0", "00000000:3B:00.0", "?", 5])
 def test_any_answers_give_troubles(gpus: list[dict[str, Any]], cards: list[Card]) -> None:
     troubles = find_troubles(NvmlAnswers(gpus=tuple(gpus)), cards, PLAIN)
     assert to_json(troubles)
-    assert len([t for t in troubles if t.code != "not_shown"]) == sum("error" in g for g in gpus)
+    told = [t for t in troubles if t.code not in ("not_shown", "none_found")]
+    assert len(told) == sum("error" in g for g in gpus)

@@ -131,3 +131,37 @@ def test_any_log_gives_events(parts: list[str]) -> None:
     events = parse_log("".join(parts))
     assert all(isinstance(event, KernelEvent) and event.text for event in events)
     assert len(to_json(events)) < MIB
+
+
+NOT_SUPPORTED = """\
+[    9.100001] NVRM: The NVIDIA GPU 0000:82:00.0 (PCI ID: 10de:1db6)
+[    9.100002] NVRM: installed in this system is not supported by the
+[    9.100003] NVRM: NVIDIA 590.44.01 driver release.
+[    9.100004] NVRM: Please see 'Appendix A - Supported NVIDIA GPU Products'
+[    9.100005] NVRM: None of the NVIDIA devices were initialized.
+"""
+
+
+def test_a_sentence_over_several_lines_is_one_event_of_its_card() -> None:
+    first, *rest = parse_log(NOT_SUPPORTED)
+    assert first.pci_address == "0000:82:00.0"
+    assert first.text == (
+        "NVRM: The NVIDIA GPU 0000:82:00.0 (PCI ID: 10de:1db6) installed in this system is not"
+        " supported by the NVIDIA 590.44.01 driver release."
+    )
+    assert rest[-1].text == "NVRM: None of the NVIDIA devices were initialized."
+
+
+def test_a_sentence_ends_where_another_card_or_another_program_speaks() -> None:
+    cut = NOT_SUPPORTED.splitlines()[0]
+    between = "[    9.2] usb 1-1: new device"
+    (alone,) = parse_log(f"{cut}\n{between}\n")
+    assert alone.text.endswith("(PCI ID: 10de:1db6)")
+    assert parse_log(f"{cut}\n{XID_79}\n") == (alone, *parse_log(XID_79))
+    assert len(parse_log(f"{cut}\n{cut.replace('82', '83')}\n")) == 2
+
+
+def test_a_sentence_that_never_ends_does_not_swallow_the_log() -> None:
+    endless = "NVRM: API mismatch: the client\n" + "NVRM: goes on and on\n" * 40
+    events = parse_log(endless + XID_79)
+    assert events[-1].number == 79 and max(len(e.text) for e in events) <= 400

@@ -117,12 +117,12 @@ def test_the_bus_says_the_link_where_the_driver_does_not() -> None:
 def test_lspci_alone_names_the_card_its_link_and_its_port() -> None:
     (card,) = read_cards(PackedFiles({LSPCI: CARD_TEXT}))
     assert card == Card(
-        "0000:18:00.0", "10de:?", "nvidia", 0, None, 3, 8, 3, 16, 3, 16
+        "0000:18:00.0", "10de:1db6", "nvidia", 0, None, 3, 8, 3, 16, 3, 16
     )  # fmt: skip
     (gpu,), _ = make_gpus(
         NvmlAnswers(gpus=({"pci": {"busId": "00000000:18:00.0"}},)), (card,)
     )  # fmt: skip
-    assert gpu.pci_id is None and gpu.pcie_width_card == 16
+    assert gpu.pci_id == "10de:1db6" and gpu.pcie_width_card == 16
 
 
 def test_lspci_fills_in_a_capture_whose_sysfs_has_no_links() -> None:
@@ -205,3 +205,27 @@ def test_any_text_gives_devices(lines: list[str]) -> None:
 def test_any_attribute_gives_a_card(attributes: dict[str, str]) -> None:
     (card,) = read_cards(PackedFiles(v100("0000:18:00.0") | device("0000:18:00.0", **attributes)))
     assert card.address == "0000:18:00.0"
+
+
+@pytest.mark.parametrize(
+    ("title", "pci_id"),
+    [
+        ("GK210GL [Tesla K80] (rev a1)", "10de:102d"),
+        ("GV100GL [Tesla V100 PCIe 16GB] (rev a1)", "10de:1db4"),
+        ("GP102GL [Tesla P40] [10de:1b38] (rev a1)", "10de:1b38"),
+        ("Device 2bb1 (rev a1)", "10de:2bb1"),
+        ("XX100 [Tesla Z9000] (rev a1)", "10de:?"),
+    ],
+)
+def test_a_line_of_lspci_names_the_card_and_nothing_of_its_driver(title: str, pci_id: str) -> None:
+    line = f"82:00.0 3D controller: NVIDIA Corporation {title}\n"
+    (card,) = read_cards(PackedFiles({LSPCI: line}))
+    assert (card.pci_id, card.kernel_driver, card.driver_told) == (pci_id, None, False)
+    (verbose,) = read_cards(PackedFiles({LSPCI: line + "\tSubsystem: NVIDIA Corporation\n"}))
+    assert verbose.driver_told and not verbose.gone
+
+
+def test_a_card_that_reads_as_all_ones_is_gone() -> None:
+    line = "82:00.0 3D controller: NVIDIA Corporation GV100GL [Tesla V100 PCIe 16GB] (rev ff)\n"
+    (card,) = read_cards(PackedFiles({LSPCI: line}))
+    assert card.gone

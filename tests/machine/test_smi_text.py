@@ -1,5 +1,6 @@
 """nvidia-smi's texts, as printed by drivers 410 to 580, against what the same cards are."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +228,23 @@ def test_any_text_gives_facts_or_none(lines: list[str]) -> None:
         for answers in (parse_query(said), parse_table(said)):
             gpus, driver = make_gpus(answers, ())
             assert len(to_json(gpus)) + len(to_json(driver)) < MIB
+
+
+def test_errors_among_the_answers_are_kept() -> None:
+    sick = text("smi_q_v100_410")
+    healthy = parse_query(sick)
+    assert healthy is not None and "unreadable" not in healthy.gpus[0]
+    line = next(x for x in sick.splitlines() if x.strip().startswith("GPU Current Temp"))
+    value = line.partition(": ")[2]
+    broken = parse_query(sick.replace(line, line.replace(value, "Unknown Error")))
+    assert broken is not None and broken.gpus[0]["unreadable"] == "Unknown Error: gpu current temp"
+    lost = parse_query(sick.replace(line, line.replace(value, "GPU is lost")))
+    assert lost is not None and lost.gpus[0]["error"] == {"words": "GPU is lost", "code": 15}
+
+
+def test_a_table_with_errors_in_it_says_so() -> None:
+    table = text("smi_2xv100_550")
+    row = next(x for x in table.splitlines() if re.match(r"\| +N/A +\d+C ", x))
+    answers = parse_table(table.replace(row, row.replace("N/A", "ERR!", 1), 1))
+    assert answers is not None
+    assert [g.get("unreadable") for g in answers.gpus] == ["ERR!", None]

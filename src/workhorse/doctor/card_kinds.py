@@ -7,6 +7,7 @@ from workhorse.knowledge.gpus import (
     Capability,
     Card,
     Generation,
+    capability_of,
     card_of,
     cards_with_id,
     generation_of,
@@ -15,7 +16,8 @@ from workhorse.records import Gpu, GpuTrouble, Machine
 from workhorse.text import Text, same
 
 # The card is not where its GPUs count: in use elsewhere, or broken. Its software is not judged.
-_AWAY = frozenset({"container", "lost"})
+# One that answers with errors is listed as well, and judged there.
+_AWAY = frozenset({"container", "lost", "errors"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def _shown(gpu: Gpu) -> CardKind:
     return CardKind(
         name=gpu.name,
         gpus=1,
-        capability=gpu.compute_capability or (card.capability if card else None),
+        capability=card.capability if card else capability_of(gpu),
         card=card,
         shown=True,
         pci_id=gpu.pci_id,

@@ -1,9 +1,11 @@
 """What an owner should know of each card: the recipe that works, and what is odd about it."""
 
+from collections.abc import Iterable
+
 from workhorse.doctor.card_kinds import CardKind
 from workhorse.doctor.rule_words import SOFTWARE, sureness
 from workhorse.knowledge.compat import Facts
-from workhorse.knowledge.gpus import Card, Generation
+from workhorse.knowledge.gpus import Capability, Card, Generation, vgpu_card_name
 from workhorse.knowledge.recipes import Recipe, recipes_for
 from workhorse.records import Finding
 from workhorse.text import Text, same
@@ -12,17 +14,24 @@ from workhorse.units import show_bytes
 _TABLES = "workhorse knowledge/gpus.toml, 2026-11"
 
 
-def card_notes(kind: CardKind, facts: Facts) -> tuple[Finding, ...]:
-    """An unknown card; its oddities; a GPU that is missing of its board; the recipe for it."""
+def card_notes(
+    kind: CardKind, facts: Facts, beside: Iterable[Capability] = ()
+) -> tuple[Finding, ...]:
+    """An unknown card; its oddities; a GPU that is missing of its board; the recipe for it.
+
+    `beside`: the compute capabilities of the other cards, which a build shall serve as well.
+    """
     notes = []
-    if kind.card is None:
+    if vgpu_card_name(kind.name):
+        notes.append(_share(kind))
+    elif kind.card is None:
         notes.append(_unknown(kind))
     elif odd := kind.card.odd:
         notes.append(_odd(kind.label, kind.card, odd))
     if missing := _missing_gpus(kind):
         notes.append(missing)
     if kind.capability is not None and kind.generation is not None:
-        found = recipes_for(kind.capability)
+        found = recipes_for(kind.capability, beside)
         if found:
             notes.append(_recipe(kind.label, found, facts))
         else:
@@ -68,6 +77,33 @@ def _unknown(kind: CardKind) -> Finding:
         source=_TABLES,
         command="workhorse probe --save capture",
         evidence=tuple(told),
+    )
+
+
+def _share(kind: CardKind) -> Finding:
+    return Finding(
+        code="card.vgpu",
+        level="note",
+        seen=Text(
+            f"{kind.label.en} is a share of a card that the host of this virtual machine hands out"
+            " (vGPU).",
+            f"{kind.label.zh} 是宿主机分给本虚拟机的一部分显卡（vGPU）。",
+        ),
+        why=Text(
+            "Its speed depends on the other shares. Without a licence NVIDIA's driver slows a vGPU"
+            " down a while after the start.",
+            "其速度受同卡其他 vGPU 影响。没有许可证时，NVIDIA 驱动会在启动一段时间后"
+            "限制 vGPU 的性能。",
+        ),
+        remedy=Text(
+            "See whether it says `Licensed`; driver and kernel module must be those of the vGPU"
+            " release of the host.",
+            "请确认其状态为 `Licensed`；驱动须使用与宿主机 vGPU 版本配套的版本。",
+        ),
+        source="NVIDIA vGPU software user guide, from memory",
+        command="nvidia-smi -q | grep -iA2 licens",
+        evidence=(f"name {kind.name}",),
+        sure="likely",
     )
 
 

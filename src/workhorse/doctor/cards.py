@@ -244,10 +244,11 @@ def slow_memory(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
 
 
 def good_cards(gpus: tuple[Gpu, ...]) -> Text | None:
-    """Power and heat in a line, for a reader whose cards are well."""
-    hot = [gpu.temperature_c for gpu in gpus if gpu.temperature_c is not None]
-    if not hot and all(gpu.throttle_reasons is None for gpu in gpus):
+    """Power and heat in a line, of the cards whose driver tells what slows them down."""
+    told = [gpu for gpu in gpus if gpu.throttle_reasons is not None]
+    if not told:
         return None
-    who = named(gpus)
+    hot = [gpu.temperature_c for gpu in told if gpu.temperature_c is not None]
+    who = named(told)
     at, at_zh = (f", at most {max(hot)} °C", f"，最高 {max(hot)} °C") if hot else ("", "")
     return Text(f"{who.en}: nothing slows it down{at}.", f"{who.zh}：无降频{at_zh}。")

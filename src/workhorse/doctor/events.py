@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from workhorse.doctor.gpu_access import fitting_driver, joined
 from workhorse.doctor.links import errors_weigh
 from workhorse.doctor.opinion import Opinion, finding
 from workhorse.knowledge.xids import NvrmMeaning, XidMeaning, nvrm_meanings, xid_meanings
@@ -13,7 +14,7 @@ from workhorse.text import Text
 
 Meaning = XidMeaning | NvrmMeaning
 # Of one card the first of these that is in the log is the cause, and the rest follows from it.
-_ROOTS = ("bus", "hardware", "memory", "link", "driver")
+_ROOTS = ("support", "bus", "hardware", "memory", "link", "driver")
 CATALOGUE = "NVIDIA Xid catalogue, docs.nvidia.com/deploy/xid-errors"
 
 
@@ -56,7 +57,9 @@ def cards_troubles(machine: Machine) -> Iterator[Finding]:
             blame = cause[0].meaning.blame if cause[0].meaning else None
             if blame == "memory" and card in here:
                 continue  # told with the card's counts, in card_memory
-            yield trouble(card, cause)
+            if blame == "support" and card in here:
+                continue  # the driver that runs now drives it
+            yield trouble(card, cause, blocks=blame == "support" and not here)
 
 
 def meaning_of(event: KernelEvent) -> Told | None:
@@ -95,19 +98,25 @@ def speaks_late(told: Told) -> bool:
     return meaning is None or meaning.level == "note" or meaning.blame == "consequence"
 
 
-def trouble(card: str | None, lines: list[Told]) -> Finding:
-    """The finding for one cause on one card."""
+def trouble(card: str | None, lines: list[Told], *, blocks: bool = False) -> Finding:
+    """The finding for one cause on one card; `blocks`: no card works while this lasts."""
     first, meaning = lines[0].event, lines[0].meaning
     numbers = sorted({t.event.number for t in lines if t.event.number is not None})
     times = sum(told.event.times for told in lines)
     where, where_zh = (f" of {card}", f" {card} 的") if card else ("", "")
     listed = ", ".join(map(str, numbers))
-    what, what_zh = (f"Xid {listed}",) * 2 if numbers else ("an error", "错误")
+    what, what_zh = (f"Xid {listed}", f" Xid {listed}") if numbers else ("an error", "错误")
     seen = Text(
         f"The NVIDIA driver reported {what}{where} ({counted(times)}).",
-        f"NVIDIA 驱动报告了{where_zh} {what_zh}（{times} 次）。",
+        f"NVIDIA 驱动报告了{where_zh}{what_zh}（{times} 次）。",
     )
+    if meaning is not None and meaning.blame == "support":
+        seen = Text(
+            f"NVIDIA's driver does not take {f'the card {card}' if card else 'a card'}.",
+            f"NVIDIA 驱动没有接管{f'显卡 {card}' if card else '显卡'}。",
+        )
     evidence = (*([card] if card else []), *(told.event.text for told in lines[:6]))
+    ids = [i for told in lines for i in re.findall(r"PCI ID: (10de:\w{4})", told.event.text)]
     if meaning is None:
         return Finding(
             code="xid.unknown",
@@ -125,13 +134,14 @@ def trouble(card: str | None, lines: list[Told]) -> Finding:
         )
     return Finding(
         code=f"xid.{first.number}" if first.number is not None else f"nvrm.{meaning.blame}",
-        level=meaning.level,
+        level="blocker" if blocks else meaning.level,
         seen=seen,
         why=Text(meaning.en, meaning.zh),
-        remedy=Text(meaning.en_step, meaning.zh_step),
+        remedy=joined(Text(meaning.en_step, meaning.zh_step), fitting_driver(ids)),
         source=meaning.source,
         command="sudo dmesg | grep -iE 'xid|nvrm'",
         evidence=evidence,
+        share_lost=1.0 if blocks else None,
         # Application errors may come from a weak card all the same.
         sure="likely" if meaning.blame in ("application", "bus", "hardware") else "certain",
     )

@@ -26,6 +26,11 @@ FOLDS = (
     # A card that is gone, and the driver's last words about it.
     Fold(r"gpu\.lost", r"(xid|nvrm)\..+|link\.(replays|bus-errors)", card=True),
     Fold(r"(xid|nvrm)\.(bus|hardware|79)", r"gpu\.(not-shown|unknown|silent)", card=True),
+    # The kernel's own words on a driver that does not drive the card, and what follows from them.
+    Fold(r"driver\.(fermi|kepler|before-turing|open-module|closed-module)", r"nvrm\.support"),
+    Fold(r"nvrm\.support", r"(gpu\.(no-driver|not-shown|unknown)|nvrm\.hardware)", card=True),
+    Fold(r"gpu\.library-mismatch", r"nvrm\.driver"),
+    Fold(r"nvrm\.support", r"gpu\.none-found|nvrm\.consequence"),
     # A bad contact loses lanes, sends packets again and is slow.
     Fold(r"xid\.(11|32|79)|nvrm\.bus", r"link\.(replays|width-lost)", card=True),
     Fold(r"link\.(width-lost|speed-lost)", r"link\.(slow|replays)", card=True),

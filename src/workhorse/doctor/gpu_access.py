@@ -1,6 +1,6 @@
 """Why a GPU cannot be used, and what to do about it: one finding a cause. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from workhorse.knowledge.gpus import Generation, cards_with_id, generation_of
@@ -8,6 +8,7 @@ from workhorse.records import Finding, GpuTrouble, Level, Machine
 from workhorse.text import Text
 
 _EVIDENCE_MAX = 16
+_PLURAL = {"is": "are", "has": "have", "answers": "answer"}
 _NVML = "NVML API reference: nvmlReturn_t (driver 580)"
 _INSTALL = "NVIDIA driver installation guide"
 
@@ -31,6 +32,23 @@ _CAUSES: dict[str, _Words] = {
         Text("Install NVIDIA's driver and restart.", "请安装 NVIDIA 官方驱动并重启。"),
         _INSTALL,
         blocks=False,  # it may only be there for the display
+    ),
+    "driver_not_told": _Words(
+        Text(
+            "is on the bus; whether a driver holds it is not told",
+            "在总线上；没有信息说明是否有驱动接管它",
+        ),
+        Text(
+            "`lspci` without options names the cards and nothing of their drivers.",
+            "不带选项的 `lspci` 只列出显卡，不含驱动信息。",
+        ),
+        Text(
+            "Add the output of `nvidia-smi -q` and of the command below.",
+            "请补充 `nvidia-smi -q` 和下面命令的输出。",
+        ),
+        "lspci(8)",
+        command="sudo lspci -nnvv -d 10de:",
+        blocks=False,
     ),
     "other_driver": _Words(
         Text("is held by another driver", "被其他驱动占用"),
@@ -170,6 +188,43 @@ _CAUSES: dict[str, _Words] = {
         _INSTALL,
         command="sudo dmesg | grep -i nvrm",
     ),
+    "none_found": _Words(
+        Text("NVIDIA's driver finds no card", "NVIDIA 驱动没有找到任何显卡"),
+        Text(
+            "No card is seated, this driver does not drive the ones that are, or they failed to"
+            " start.",
+            "可能没有插卡、此驱动不支持所插的卡，或显卡初始化失败。",
+        ),
+        Text(
+            "See whether the bus shows the cards, and what the driver says of them. Kepler needs"
+            " branch 470, Maxwell to Volta 580 or older, Blackwell the open kernel module.",
+            "请查看总线上是否有显卡，以及驱动对它们的说明。Kepler 需要 470 分支，Maxwell 到 Volta"
+            " 需要 580 或更旧的分支，Blackwell 需要开源内核模块。",
+        ),
+        _INSTALL,
+        command="lspci -nnk -d 10de:; sudo dmesg | grep -i nvrm",
+        blocks=False,  # the machine may have none
+    ),
+    "errors": _Words(
+        Text(
+            "answers the driver's questions with errors",
+            "对驱动的查询返回错误",
+        ),
+        Text(
+            "A sensor or the card's controller no longer answers: often the first sign of a card"
+            " that is about to fall off the bus, of bad power or of heat.",
+            "传感器或显卡控制器已无响应：往往是即将掉线、供电不良或过热的先兆。",
+        ),
+        Text(
+            "Look for Xid lines in the kernel's log, then switch the machine off and on; if it"
+            " comes back, check power cables and seat, and try the card in another machine.",
+            "请在内核日志中查找 Xid，然后断电重启；若再次出现，请检查供电线和插槽，"
+            "并换一台机器试卡。",
+        ),
+        "nvidia-smi(1): ERR! and Unknown Error stand for values that could not be read",
+        command="sudo dmesg | grep -iE 'xid|nvrm'",
+        blocks=False,
+    ),
     "silent": _Words(
         Text("The driver gives no answer", "驱动没有响应"),
         Text(
@@ -187,8 +242,10 @@ _CAUSES: dict[str, _Words] = {
         Text("The driver does not work", "驱动无法工作"),
         Text("No engine can use the GPUs until it does.", "在恢复之前，任何引擎都无法使用 GPU。"),
         Text(
-            "Look at what `nvidia-smi` and the kernel's log say.",
-            "请查看 `nvidia-smi` 与内核日志的输出。",
+            "Look at what `nvidia-smi` and the kernel's log say. In a container that worked before,"
+            " start it anew: a reload of the host's systemd takes its GPUs away.",
+            "请查看 `nvidia-smi` 与内核日志的输出。若在此前正常的容器中，请重新创建容器："
+            "宿主机执行 systemd reload 会收回其 GPU。",
         ),
         _NVML,
         command="nvidia-smi; sudo dmesg | grep -i nvrm",
@@ -207,10 +264,18 @@ def judge_gpu_access(machine: Machine) -> tuple[Finding, ...]:
 def _finding(machine: Machine, code: str, troubles: Sequence[GpuTrouble]) -> Finding:
     words = _CAUSES[code]
     remedy = words.remedy
-    if code in ("no_driver", "other_driver", "not_shown"):
-        remedy = _and(remedy, _fitting_driver(troubles))
+    if code == "no_driver" and machine.driver is not None:
+        version = machine.driver.version or ""
+        remedy = Text(
+            f"NVIDIA's driver {version} is installed but has not taken the card: read what the"
+            " kernel's log says of it (`sudo dmesg | grep -i nvrm`).",
+            f"已安装 NVIDIA 驱动 {version}，但它没有接管这张卡：请查看内核日志的说明"
+            "（`sudo dmesg | grep -i nvrm`）。",
+        )
+    if code in ("no_driver", "other_driver", "not_shown", "driver_not_told"):
+        remedy = joined(remedy, fitting_driver(t.pci_id for t in troubles))
     level: Level = "blocker" if words.blocks and not machine.gpus else "warning"
-    if code == "not_shown" and machine.system.container:
+    if code == "driver_not_told" or (code == "not_shown" and machine.system.container):
         level = "note"
     return Finding(
         code=f"gpu.{code.replace('_', '-')}",
@@ -222,14 +287,14 @@ def _finding(machine: Machine, code: str, troubles: Sequence[GpuTrouble]) -> Fin
         command=words.command,
         evidence=_evidence(machine, troubles),
         share_lost=1.0 if level == "blocker" else None,
-        sure="likely" if code in ("container", "unknown") else "certain",
+        sure="likely" if code in ("container", "unknown", "errors") else "certain",
     )
 
 
 def _seen(what: Text, troubles: Sequence[GpuTrouble]) -> Text:
     """`NVIDIA card 0000:18:00.0 (10de:1db6) has fallen off the bus: GPU is lost.`"""
     cards = [t for t in troubles if t.pci_address is not None]
-    said = "; ".join(dict.fromkeys(t.said for t in troubles if t.said))
+    said = "; ".join(dict.fromkeys(t.said.rstrip(".") for t in troubles if t.said))
     en, zh = what.en, what.zh
     if cards:
         listed = [f"{t.pci_address} ({t.pci_id or '?'})" for t in cards[:8]]
@@ -237,6 +302,7 @@ def _seen(what: Text, troubles: Sequence[GpuTrouble]) -> Text:
         plural = "s" if len(cards) > 1 else ""
         names = ", ".join(listed) + more
         if _of_a_card(what):
+            en = _of_several(en) if plural else en
             en, zh = f"NVIDIA card{plural} {names} {en}", f"NVIDIA 显卡 {names} {zh}"
         else:
             en, zh = f"{en} (NVIDIA card{plural} {names})", f"{zh}（NVIDIA 显卡 {names}）"
@@ -244,6 +310,12 @@ def _seen(what: Text, troubles: Sequence[GpuTrouble]) -> Text:
         en, zh = f"An NVIDIA card {en}", f"有一张 NVIDIA 显卡{zh}"
     end = (f": {said}", f"：{said}") if said else ("", "")
     return Text(en + end[0] + ".", zh + end[1] + "。")
+
+
+def _of_several(words: str) -> str:
+    """`have fallen off the bus` of `has fallen off the bus`."""
+    verb, _, rest = words.partition(" ")
+    return f"{_PLURAL.get(verb, verb)} {rest}"
 
 
 def _of_a_card(what: Text) -> bool:
@@ -262,10 +334,10 @@ def _evidence(machine: Machine, troubles: Sequence[GpuTrouble]) -> tuple[str, ..
     return tuple(line for line in dict.fromkeys(lines) if line)[:_EVIDENCE_MAX]
 
 
-def _fitting_driver(troubles: Sequence[GpuTrouble]) -> Text:
+def fitting_driver(pci_ids: Iterable[str | None]) -> Text:
     """Which driver the cards need, where the table of cards knows it."""
     needs: list[Text] = []
-    for generation in dict.fromkeys(filter(None, map(_generation, troubles))):
+    for generation in dict.fromkeys(filter(None, map(_generation, pci_ids))):
         if generation.driver_last is not None:
             needs.append(
                 Text(
@@ -283,10 +355,11 @@ def _fitting_driver(troubles: Sequence[GpuTrouble]) -> Text:
     return Text(" ".join(need.en for need in needs), "".join(need.zh for need in needs))
 
 
-def _generation(trouble: GpuTrouble) -> Generation | None:
-    capabilities = {card.capability for card in cards_with_id(trouble.pci_id or "")}
+def _generation(pci_id: str | None) -> Generation | None:
+    capabilities = {card.capability for card in cards_with_id(pci_id or "")}
     return generation_of(capabilities.pop()) if len(capabilities) == 1 else None
 
 
-def _and(one: Text, other: Text) -> Text:
+def joined(one: Text, other: Text) -> Text:
+    """Two texts, one after the other."""
     return Text(f"{one.en} {other.en}".strip(), one.zh + other.zh)

@@ -181,6 +181,8 @@ def empty_nodes(machine: Machine) -> Iterator[Finding]:
             f"NUMA node {listed} has CPUs and no memory.", f"NUMA 节点 {listed} 有 CPU 但没有内存。"
         ),
         evidence=(f"node {node.index}: {len(node.cpus)} CPUs, 0 bytes" for node in empty),
+        # Each socket's memory is its own part of the bandwidth.
+        share_lost=on_cpu_alone(machine, len(empty) / sum(bool(n.cpus) for n in machine.nodes)),
     )
 
 

@@ -34,8 +34,9 @@ def judge_software(machine: Machine, model: Model | None = None) -> tuple[Findin
         *engine_findings(machine.software.engines, facts, kinds, model),
         *fp16_findings(machine.software.engines, kinds, model),
     ]
+    capabilities = [kind.capability for kind in kinds if kind.capability is not None]
     for kind in kinds:
-        found += card_notes(kind, facts)
+        found += card_notes(kind, facts, capabilities)
     # Rules that do not depend on the card are met once for each.
     return tuple({(finding.code, finding.seen.en): finding for finding in found}.values())
 
@@ -60,11 +61,13 @@ def _drivers(facts: Facts, kinds: Sequence[CardKind]) -> list[Finding]:
     found = []
     for kind in kinds:
         here = kind.facts(facts)
-        for rule in _subject("driver"):
-            if rule.applies(here):
-                about = [kind.label] if "capability" in rule.when else []
-                level: Level | None = "blocker" if rule.effect == "fails" else None
-                found.append(rule_finding(rule, here, about, level=level))
+        met = [rule for rule in _subject("driver") if rule.applies(here)]
+        # A driver that does not drive the card is not the right branch of it either.
+        failing = [rule for rule in met if rule.effect == "fails"]
+        for rule in failing or met:
+            about = [kind.label] if "capability" in rule.when else []
+            level: Level | None = "blocker" if rule.effect == "fails" else None
+            found.append(rule_finding(rule, here, about, level=level))
     return found
 
 

@@ -1,5 +1,6 @@
 """Which card a GPU is, and what is known of it and of its generation."""
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -105,6 +106,41 @@ def architecture_of(capability: Capability) -> str | None:
 def cards_with_id(pci_id: str) -> tuple[Card, ...]:
     """The cards that have this PCI id (`10de:1db4`): variants may share one."""
     return tuple(card for card in cards() if pci_id.casefold() in card.pci_ids)
+
+
+def cards_called(name: str) -> tuple[Card, ...]:
+    """The cards of this name, spelt as the driver or as the list of PCI ids spells it."""
+    wanted = _letters(name)
+    return tuple(
+        card
+        for card in cards()
+        if wanted in {_letters(known) for known in (card.name, *card.also_named)}
+    )
+
+
+def _letters(name: str) -> str:
+    """`tesla v100 pcie 32gb` of `Tesla V100-PCIE-32GB`."""
+    return " ".join("".join(c if c.isalnum() else " " for c in bare_name(name)).split())
+
+
+def capability_of(gpu: Gpu) -> Capability | None:
+    """The compute capability that the driver tells; else that of its PCI id, which is the chip's.
+
+    Also of a card with other memory than any row; of a vGPU that of the card whose name it bears.
+    """
+    if gpu.compute_capability is not None:
+        return gpu.compute_capability
+    found = {card.capability for card in cards_with_id(gpu.pci_id or "")}
+    if not found:
+        name = vgpu_card_name(gpu.name) or gpu.name
+        found = {card.capability for card in cards_called(name)}
+    return found.pop() if len(found) == 1 else None
+
+
+def vgpu_card_name(name: str) -> str | None:
+    """`NVIDIA A40` of `NVIDIA A40-24Q`, a share of that card; None of a whole card's name."""
+    match = re.fullmatch(r"(.{2,50})-\d{1,3}[ABCQ]", name)
+    return match[1].removeprefix("GRID ") if match else None
 
 
 def card_of(gpu: Gpu) -> Card | None:

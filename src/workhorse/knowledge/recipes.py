@@ -1,5 +1,7 @@
 """The pinned recipe that runs models on a card: exact versions, commands, and what it gives up."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
@@ -67,15 +69,38 @@ def recipes() -> tuple[Recipe, ...]:
     return rows("recipes", "recipe", Recipe)
 
 
-def recipes_for(capability: Capability) -> tuple[Recipe, ...]:
-    """The recipes for cards of this compute capability, best first; () when none is known."""
-    number = f"{capability[0]}{capability[1]}"
+def recipes_for(capability: Capability, beside: Iterable[Capability] = ()) -> tuple[Recipe, ...]:
+    """The recipes for cards of this compute capability, best first; () when none is known.
+
+    `beside`: those of the other cards of the machine. What is built is built for all of them that
+    the same commands can build for: code of a newer card does not run on an older one.
+    """
+    others = [*beside, capability]
     fitting = [
-        replace(
-            recipe,
-            install=tuple(line.replace("{sm}", number) for line in recipe.install),
-        )
+        replace(recipe, install=tuple(_for_cards(line, recipe, others) for line in recipe.install))
         for recipe in recipes()
-        if version_range(recipe.capability).holds(Version(capability))
+        if _is_for(recipe, capability)
     ]
     return tuple(sorted(fitting, key=lambda recipe: recipe.rank))
+
+
+def _is_for(recipe: Recipe, capability: Capability) -> bool:
+    return version_range(recipe.capability).holds(Version(capability))
+
+
+def _for_cards(line: str, recipe: Recipe, capabilities: Iterable[Capability]) -> str:
+    """The line with the numbers of all cards that a recipe of these very commands is for."""
+    alike = [other for other in recipes() if other.install == recipe.install]
+    numbers = sorted(
+        {
+            10 * major + minor
+            for major, minor in capabilities
+            if any(_is_for(other, (major, minor)) for other in alike)
+        }
+    )
+
+    def listed(match: re.Match[str]) -> str:
+        codes = ";".join(f"{number}{match[1] or ''}" for number in numbers)
+        return f'"{codes}"' if len(numbers) > 1 else codes
+
+    return re.sub(r"\{sm\}(-real)?", listed, line)

@@ -7,7 +7,7 @@ from typing import Literal
 from workhorse.knowledge.rows import rows
 
 Blame = Literal[
-    "application", "bus", "consequence", "driver", "hardware", "link", "memory", "record"
+    "application", "bus", "consequence", "driver", "hardware", "link", "memory", "record", "support"
 ]
 
 

@@ -9,11 +9,12 @@ from workhorse.machine.files import HostFiles
 from workhorse.machine.kernel_text import words
 from workhorse.machine.nvml import NvmlAnswers, NvmlError
 from workhorse.machine.nvml_values import part, text, whole
-from workhorse.machine.pci import Card, pci_address
+from workhorse.machine.pci import PCI_ROOT, Card, pci_address
 from workhorse.records import GpuTrouble, KernelEvent
 
 Code = Literal[
     "no_driver",
+    "driver_not_told",
     "other_driver",
     "no_library",
     "library_mismatch",
@@ -23,6 +24,8 @@ Code = Literal[
     "container",
     "lost",
     "not_shown",
+    "none_found",
+    "errors",
     "silent",
     "unknown",
 ]
@@ -49,11 +52,15 @@ class KernelModule:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What decides between causes that the driver names alike; None: not known."""
+    """What decides between causes that the driver names alike; None: not known.
+
+    `bus`: the PCI bus could be read, so that a card which is not among the cards is not there.
+    """
 
     module: KernelModule | None
     device_nodes: bool | None
     container: bool
+    bus: bool = False
 
 
 def read_surroundings(files: HostFiles, *, container: bool) -> Surroundings:
@@ -61,7 +68,9 @@ def read_surroundings(files: HostFiles, *, container: bool) -> Surroundings:
     names = files.names("dev")
     nodes = any(re.fullmatch(r"nvidia(ctl|\d{1,3})", name) for name in names)
     # A capture without its device folder says nothing of them.
-    return Surroundings(_read_module(files), nodes if names else None, container)
+    return Surroundings(
+        _read_module(files), nodes if names else None, container, bool(files.names(PCI_ROOT))
+    )
 
 
 def find_troubles(
@@ -72,6 +81,8 @@ def find_troubles(
         return _without_library(cards, around)
     if answers.error is not None:
         return _without_answers(answers.error, cards, around)
+    if not answers.gpus and not cards:
+        return (GpuTrouble("none_found", None),)
     failed = [facts for facts in answers.gpus if "error" in facts]
     working = [_address_of(facts) for facts in answers.gpus if "error" not in facts]
     missing = [card for card in cards if card.address not in working]
@@ -81,9 +92,13 @@ def find_troubles(
     if None in places and None not in working and len(failed) == len(missing):
         places = [card.address for card in missing]
     ids = {card.address: card.pci_id for card in cards}
-    troubles = tuple(
-        _gpu_trouble(facts["error"], place, ids.get(place or ""))
-        for facts, place in zip(failed, places, strict=True)
+    ill = [facts for facts in answers.gpus if "error" not in facts and facts.get("unreadable")]
+    troubles = (
+        *(
+            _gpu_trouble(facts["error"], place, ids.get(place or ""))
+            for facts, place in zip(failed, places, strict=True)
+        ),
+        *(_partly_answering(facts, ids) for facts in ill),
     )
     if None in working or None in places:
         return troubles  # nobody can say which card is missing
@@ -128,6 +143,8 @@ def _without_answers(
     if around.container and (runs or not cards or error.code == _UNKNOWN):
         # Unknown: a container loses its devices when the service manager of its host reloads.
         return (GpuTrouble("container", said),)
+    if around.bus and not cards and not runs:
+        return (GpuTrouble("none_found", said),)  # the libraries alone, on a machine without GPU
     if runs and around.device_nodes is False:
         return (GpuTrouble("no_device_nodes", said),)
     if runs or error.code == _UNKNOWN:
@@ -144,8 +161,18 @@ def _gpu_trouble(error: Any, address: str | None, pci_id: str | None) -> GpuTrou
     return GpuTrouble(kind, said, address, pci_id)
 
 
+def _partly_answering(facts: dict[str, Any], ids: dict[str, str]) -> GpuTrouble:
+    address = _address_of(facts)
+    return GpuTrouble("errors", text(facts["unreadable"]), address, ids.get(address or ""))
+
+
 def _of_card(card: Card, code: Code) -> GpuTrouble:
     """The trouble with a card that the driver does not list: held by another one, or by none."""
+    if card.gone:
+        return GpuTrouble("lost", "rev ff", card.address, card.pci_id)
+    if not card.driver_told:
+        code = "not_shown" if code == "not_shown" else "driver_not_told"
+        return GpuTrouble(code, None, card.address, card.pci_id)
     if card.kernel_driver is None:
         return GpuTrouble("no_driver", None, card.address, card.pci_id)
     if card.kernel_driver != _NVIDIA:

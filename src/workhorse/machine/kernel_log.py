@@ -1,7 +1,7 @@
 """The lines of the kernel's log that tell of sick hardware or killed processes."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -38,6 +38,9 @@ _MEMORY = re.compile(
 _OUT_OF_MEMORY = re.compile(
     r"(?:Memory cgroup out|Out) of memory: Kill(?:ed)? process \d{1,10} \(([^)]{1,64})\)"
 )
+# Sentences of the driver that go on over several lines, each of which says NVRM again.
+_SENTENCE = re.compile(r"NVRM: (?:The NVIDIA |API mismatch|This PCI I/O region)")
+_SENTENCE_LINES_MAX = 8
 # What the driver says when all is well.
 _WELL = re.compile(
     r"NVRM: (?:loading NVIDIA|.{0,40}objected|request_mem_region|GPU.{0,60}enabled"
@@ -69,8 +72,8 @@ def parse_log(log: str) -> tuple[KernelEvent, ...]:
     """The events in the text of a kernel log, whatever its time stamps; equal ones counted."""
     counts: dict[_Line, int] = {}
     different: dict[tuple[Kind, int | None, str | None], list[_Line]] = {}
-    for text in log[-_TEXT_MAX:].splitlines():
-        line = _recognise(text[:_LINE_MAX])
+    for text in _whole_sentences(log[-_TEXT_MAX:].splitlines()):
+        line = _recognise(text)
         if line is None:
             continue
         if line not in counts:
@@ -83,6 +86,33 @@ def parse_log(log: str) -> tuple[KernelEvent, ...]:
                 continue
         counts[line] = counts.get(line, 0) + 1
     return _without_personal_data(counts)
+
+
+def _whole_sentences(lines: Iterable[str]) -> Iterator[str]:
+    """The lines; where the driver's sentence goes on over several, they are one line.
+
+    The first names the card, a later one says what is wrong with it.
+    """
+    sentence, count = "", 0
+    for line in lines:
+        said = line[:_LINE_MAX].partition("NVRM:")[2]
+        goes_on = sentence and said and not re.match(r" (?:Xid|GPU|None|No) |.*NVRM:", said)
+        if goes_on and count < _SENTENCE_LINES_MAX and not _SENTENCE.match(f"NVRM:{said}"):
+            sentence, count = f"{sentence} {said.strip()}"[:_LINE_MAX], count + 1
+            if not said.rstrip().endswith("."):
+                continue
+            yield sentence
+            sentence = ""
+            continue
+        if sentence:
+            yield sentence
+            sentence = ""
+        if _SENTENCE.match(f"NVRM:{said}") and not said.rstrip().endswith("."):
+            sentence, count = line[:_LINE_MAX].rstrip(), 1
+        else:
+            yield line[:_LINE_MAX]
+    if sentence:
+        yield sentence
 
 
 def _without_personal_data(counts: Mapping[_Line, int]) -> tuple[KernelEvent, ...]:

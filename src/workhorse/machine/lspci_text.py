@@ -25,6 +25,9 @@ class Device:
     width_max: str | None
     secondary_bus: str | None  # of a bridge: domain and bus below it, such as `0000:18`
     redirects_peers: bool | None  # access control: requests go up to the root
+    name: str | None  # as the list of PCI ids has it: `Tesla V100 PCIe 32GB`
+    driver_told: bool  # False: one line, as of `lspci` without options
+    gone: bool  # it reads as all ones: it fell off the bus, or its power is off
 
 
 def parse_lspci(text: str | None) -> tuple[Device, ...]:
@@ -49,11 +52,13 @@ def _device(address: str, title: str, lines: list[str]) -> Device:
     control = re.search(r"^ACSCtl:.*?ReqRedir([+-])", body, re.MULTILINE)
     driver = re.search(r"^Kernel driver in use: (\S{1,60})", body, re.MULTILINE)
     node = re.search(r"^NUMA node: (\d+)", body, re.MULTILINE)
-    ids = re.search(r"\[10de:([0-9a-f]{4})\]", title)
+    # A device that its list of ids lacks is named by its id.
+    ids = re.search(r"\[10de:([0-9a-f]{4})\]|NVIDIA Corporation Device ([0-9a-f]{4})\b", title)
+    name = re.search(r"NVIDIA Corporation \w+ \[([^\]]{3,60})\]", title)
     return Device(
         address=address,
         nvidia_card=_CARD.search(title) is not None,
-        id=ids[1] if ids else None,
+        id=ids[1] or ids[2] if ids else None,
         kernel_driver=words(driver[1]) if driver else None,
         numa_node=number(node[1], high=1023) if node else None,
         speed_now=now[1] if now else None,
@@ -62,6 +67,9 @@ def _device(address: str, title: str, lines: list[str]) -> Device:
         width_max=most[2] if most else None,
         secondary_bus=f"{address[:4]}:{bus[1]}" if bus else None,
         redirects_peers=control[1] == "+" if control else None,
+        name=name[1] if name else None,
+        driver_told=bool(lines),
+        gone="(rev ff)" in title,
     )
 
 

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 
+from workhorse.knowledge.gpus import cards_called
 from workhorse.machine.files import HostFiles
 from workhorse.machine.kernel_text import fields, number, words
 from workhorse.machine.lspci_text import Device, parse_lspci
@@ -22,6 +23,9 @@ _GENERATIONS = {"2.5": 1, "5": 2, "8": 3, "16": 4, "32": 5, "64": 6}
 class Card:
     """One NVIDIA card: address such as `0000:18:00.0`, id such as `10de:1db6`.
 
+    `driver_told` is False where a text lists the card and says nothing of drivers; `gone`: it
+    does not answer on the bus any more.
+
     Link generations and widths: now, at most by the card itself, at most by the port above.
     """
 
@@ -36,6 +40,8 @@ class Card:
     width_card: int | None = None
     generation_port: int | None = None
     width_port: int | None = None
+    driver_told: bool = True
+    gone: bool = False
 
 
 def read_cards(files: HostFiles) -> tuple[Card, ...]:
@@ -140,7 +146,12 @@ def _from_lspci(cards: list[Card], devices: tuple[Device, ...]) -> tuple[Card, .
     for device in devices if not cards else ():
         if device.nvidia_card and len(by_address) < _CARDS_MAX:
             by_address[device.address] = Card(
-                device.address, f"10de:{device.id or '?'}", device.kernel_driver, device.numa_node
+                device.address,
+                f"10de:{device.id or _id_of_name(device.name) or '?'}",
+                device.kernel_driver,
+                device.numa_node,
+                driver_told=device.driver_told,
+                gone=device.gone,
             )
     links = {device.address: device for device in devices}
     found: list[Card] = []
@@ -162,6 +173,12 @@ def _from_lspci(cards: list[Card], devices: tuple[Device, ...]) -> tuple[Card, .
             )
         found.append(card)
     return tuple(found)
+
+
+def _id_of_name(name: str | None) -> str | None:
+    """The device part of the PCI id of a card that lspci names without it, where one fits."""
+    found = {card.pci_ids[:1] for card in cards_called(name)} if name else set()
+    return found.pop()[0].removeprefix("10de:") if len(found) == 1 and () not in found else None
 
 
 def _bus(address: str) -> str:

@@ -56,6 +56,15 @@ _WATTS: dict[str, tuple[str, ...]] = {
     "power_limit_max": ("gpu power readings/max power limit", "power readings/max power limit"),
 }
 
+# What every card of every age answers while it is well.
+_VITAL = (
+    "temperature/gpu current temp", "performance state", "clocks/sm", "utilization/gpu",
+    "fb memory usage/total", "gpu power readings/power draw", "power readings/power draw",
+    "fan speed",
+)  # fmt: skip
+
+_ERRORS = frozenset({"ERR!", "Unknown Error", "[Unknown Error]"})
+
 
 def gpu_facts(bus_id: str, lines: list[str]) -> dict[str, Any]:
     """The raw answers of the GPU whose indented lines these are."""
@@ -89,9 +98,22 @@ def gpu_facts(bus_id: str, lines: list[str]) -> dict[str, Any]:
         **{query: _number(_first(tree, paths)) for query, paths in _PATHS.items()},
         **{query: _switch(_first(tree, paths)) for query, paths in _SWITCHES.items()},
     }
+    facts |= _errors(tree)
     watts = {query: _milliwatts(_first(tree, paths)) for query, paths in _WATTS.items()}
     facts["power_limits"] = [watts.pop("power_limit_min"), watts.pop("power_limit_max")]
     return _without_unknown(facts | watts)
+
+
+def _errors(tree: Tree) -> dict[str, Any]:
+    """`error` of a card that fell off the bus while it was read; else which errors it answers."""
+    if "GPU is lost" in tree.values():
+        return {"error": {"words": "GPU is lost", "code": 15}}  # NVML_ERROR_GPU_IS_LOST
+    wrong = [
+        path for path in _VITAL if tree.get(path) in ("ERR!", "Unknown Error", "[Unknown Error]")
+    ]
+    if not wrong:
+        return {}
+    return {"unreadable": f"{tree[wrong[0]]}: {', '.join(p.split('/')[-1] for p in wrong)}"}
 
 
 def _pairs(lines: list[str]) -> list[tuple[str, str]]:

@@ -127,7 +127,7 @@ def _state_facts(line: str) -> dict[str, Any]:
     if _STATE_CELL.match(left) is None:
         mode = _MIG_MODES.get(right.strip())
         return {} if mode is None or left.strip() or middle.strip() else {"mig_mode": mode}
-    facts: dict[str, Any] = {}
+    facts: dict[str, Any] = {"unreadable": "ERR!"} if "ERR!" in line else {}
     memory = re.fullmatch(r"\s*(\d{1,9})MiB\s*/\s*(\d{1,9})MiB\s*", middle)
     if memory is not None:
         used, total = int(memory[1]) * MIB, int(memory[2]) * MIB

@@ -133,6 +133,7 @@ class GpuTrouble:
 
     code: Literal[
         "no_driver",  # a card on the bus, no kernel module bound to it
+        "driver_not_told",  # a card on the bus, and nothing tells whether a driver holds it
         "other_driver",  # nouveau, vfio-pci
         "no_library",  # the kernel module is there, libnvidia-ml.so.1 is not
         "library_mismatch",  # kernel module and library of different versions
@@ -142,6 +143,8 @@ class GpuTrouble:
         "container",  # the cards were not handed to this container
         "lost",  # fell off the bus
         "not_shown",  # on the bus, but the driver leaves it out
+        "none_found",  # the driver runs and finds no card
+        "errors",  # the driver lists it, but some of its answers are errors
         "silent",  # the driver gives no answer
         "unknown",
     ]
