@@ -22,17 +22,19 @@ from statistics import median
 from workhorse.bench.scenario import scenario_for
 from workhorse.engines.find import binary_build, embedded_build
 from workhorse.engines.openmp import ensure_openmp
+from workhorse.errors import AppError
 from workhorse.machine.probe import probe
 from workhorse.models.gguf import describe, read_gguf
 from workhorse.models.header import read_header
 from workhorse.plan.planner import make_plan
 from workhorse.plan.wish import Wish
-from workhorse.records import EngineBuild, Machine
+from workhorse.records import EngineBuild, Machine, Plan
 from workhorse.rehearse.job import Wanted, memory_room, plan_for
 from workhorse.rehearse.measure import measure_twins
 from workhorse.rehearse.protocol import Protocol
 from workhorse.rehearse.result import conclude
 from workhorse.rehearse.scratch import scratch
+from workhorse.rehearse.skeleton import dry_run, dry_run_program, write_skeleton
 from workhorse.rehearse.source import Key, Part, local_parts, metadata
 from workhorse.rehearse.twin import last_level_cache, make_twin, plan_twins
 from workhorse.rehearse.twin_file import pieces, write_twin
@@ -88,6 +90,7 @@ class Row:
     prefill_low: float
     prefill_high: float
     prefill_measured: float
+    skeletons_equal: str  # dry runs with the same answer on the skeleton and on the whole file
     noise_share: float  # of the whole model's own rounds: (most - least) / median
     times: list[dict[str, list[float]]]
 
@@ -100,7 +103,7 @@ class Row:
             f"| {self.name} | {self.whole_bytes / 1e9:.2f} | {twins} of {self.layers} "
             f"| {self.decode_predicted:.4g} / {self.decode_measured:.4g} | {decode:+.1%} "
             f"| {self.prefill_predicted:.4g} / {self.prefill_measured:.4g} | {prefill:+.1%} "
-            f"| {self.noise_share:.0%} |"
+            f"| {self.noise_share:.0%} | {self.skeletons_equal} |"
         )
 
 
@@ -114,6 +117,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--scratch", type=Path, default=Path("twins"))
     parser.add_argument("--prompt-tokens", type=int, default=PROMPT_TOKENS)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     args = parser.parse_args()
     machine, build = probe(measure_s=0), engine(args.engine)
     rows: list[Row] = []
@@ -207,6 +211,7 @@ def measure(
     decode, prefill = found.forecast.decode_tokens_per_s, found.forecast.prefill_tokens_per_s
     assert decode is not None
     whole = times[-1]
+    equal = skeletons(path, plan, args.scratch)
     return Row(
         name,
         model.layers,
@@ -220,9 +225,28 @@ def measure(
         prefill.low,
         prefill.high,
         args.prompt_tokens / median(whole.prompt_s),
+        equal,
         spread(whole.token_s),
         [asdict(one) for one in times],
     )
+
+
+def skeletons(path: Path, plan: Plan, folder: Path) -> str:
+    """How many of several settings have the engine say the same of the header alone."""
+    try:
+        dry_run_program(plan.engine)
+    except AppError:
+        return "—"
+    settings = [
+        replace(plan, context_tokens=context, slots=slots, kv_type_k=kv, kv_type_v=kv)
+        for context in (512, 8192)
+        for slots in (1, 4)
+        for kv in ("f16", "q8_0")
+    ]
+    with local_parts(path) as parts, scratch(folder / "skeletons") as own:
+        skeleton = write_skeleton(parts, own)
+        equal = [dry_run(one, skeleton) == dry_run(one, path) for one in settings]
+    return f"{sum(equal)} of {len(equal)}"
 
 
 def spread(values: Sequence[float]) -> float:
