@@ -200,6 +200,12 @@ def test_layers_leave_the_card_last() -> None:
     assert plan.device.endswith("+ RAM")
 
 
+def test_long_documents_keep_a_long_context() -> None:
+    for mebibytes in range(4000, 1800, -200):
+        plan = plan_for(host(card(0, mebibytes)), DENSE, purpose="long")
+        assert (plan.slots, plan.context_tokens >= 16384) == (1, True)
+
+
 def test_more_headroom_or_less_on_request() -> None:
     machine = host(card(0, 3000))
     careful, bold = (plan_for(machine, DENSE, headroom=share) for share in (0.4, 0.02))

@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING
 from workhorse.cli.arguments import add_choices, add_model, ask_of, memory_size, positive
 from workhorse.cli.plan_tables import (
     device_name,
+    item_name,
     print_comparison,
     print_explained,
     print_placement,
 )
 from workhorse.cli.progress import FETCHING, LateBar
 from workhorse.cli.show import console, print_table, print_verdict
-from workhorse.cli.words import BASES, ITEMS, PARTS, SETTINGS
+from workhorse.cli.speed_tables import print_speeds
+from workhorse.cli.words import BASES, SETTINGS
 from workhorse.codec import to_json
 from workhorse.config import places
 from workhorse.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, AppError
 from workhorse.plan.compare import compared, ranked
 from workhorse.plan.memory import device_bytes
-from workhorse.records import BudgetLine, Estimate, Plan
+from workhorse.records import Estimate, Plan
 from workhorse.text import Language, Text
 from workhorse.units import UNKNOWN, show_bytes, show_range, three_digits
 
@@ -108,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_plan(plan, args.lang)
         if args.explain:
-            print_explained(plan, args.lang)
+            print_explained(decision.model, plan, args.lang)
         sys.stdout.flush()
         print_verdict(plan.verdict, args.lang)
     return EXIT_NO if plan.verdict.blocked else EXIT_GOOD
@@ -199,6 +201,7 @@ def print_plan(plan: Plan, language: Language) -> None:
             language,
         )
     print_forecast(plan, language)
+    print_speeds(plan, language)
 
 
 def budget_rows(plan: Plan, language: Language) -> list[tuple[str, ...]]:
@@ -212,14 +215,6 @@ def budget_rows(plan: Plan, language: Language) -> list[tuple[str, ...]]:
         )
         for line in plan.budget
     ]
-
-
-def item_name(line: BudgetLine, language: Language) -> str:
-    """An item as tables call it, with the part of the weights that it is."""
-    item = ITEMS[line.item].in_language(language)
-    if line.part is None:
-        return item
-    return f"{item}: {PARTS[line.part].in_language(language)}"
 
 
 def total_rows(plan: Plan, language: Language) -> list[tuple[str, ...]]:

@@ -1,12 +1,15 @@
 """The tables of `plan`: a comparison of models, and where every figure comes from."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from workhorse.cli.show import print_table
-from workhorse.cli.words import BASES, DEVICES, ITEMS
+from workhorse.cli.words import BASES, DEVICES, ITEMS, PARTS
 from workhorse.plan.compare import Compared
+from workhorse.plan.memory import Layout, layer_kv_bytes
 from workhorse.plan.speed import explain
-from workhorse.records import Estimate, Placed, Plan
+from workhorse.records import Attention, BudgetLine, Estimate, Model, Placed, Plan
 from workhorse.text import Language, Text, same
 from workhorse.units import (
     UNKNOWN,
@@ -31,6 +34,49 @@ GROUPS = {
     "tables": Text("tables", "按行表"),
 }
 ALONE = Text("the one device", "唯一设备")
+
+
+def print_kept(model: Model, plan: Plan, language: Language) -> None:
+    """What the layers keep between tokens, by kind of layer: how many, how much for a slot."""
+    layout = Layout(plan.context_tokens, 1, plan.kv_type_k, plan.kv_type_v)
+    layout = replace(layout, micro_batch_tokens=plan.micro_batch_tokens)
+    kinds = Counter(attention for attention in model.attention if attention is not None)
+    rows = [
+        (
+            kind_name(kind, language),
+            str(count),
+            show_bytes(layer_kv_bytes(kind, layout)),
+            show_bytes(count * layer_kv_bytes(kind, layout) * plan.slots),
+        )
+        for kind, count in kinds.items()
+    ]
+    states = Counter(state for state in model.recurrent if state is not None)
+    for state, count in states.items():
+        size = state.rolling_bytes + state.state_bytes
+        words = Text("recurrent state, F32", "循环状态，F32").in_language(language)
+        rows.append((words, str(count), show_bytes(size), show_bytes(size * count * plan.slots)))
+    if rows:
+        print_table(
+            Text("Kept between tokens", "词元间保留"),
+            (
+                Text("kind of layer", "层类型"),
+                Text("layers", "层数"),
+                Text("a layer and slot", "每层每槽"),
+                Text("all", "合计"),
+            ),
+            rows,
+            language,
+        )
+
+
+def kind_name(kind: Attention, language: Language) -> str:
+    """What a layer keeps per token, and of how many."""
+    heads = f"{kind.kv_heads} × ({kind.key_size} + {kind.value_size})"
+    if kind.window_tokens is not None:
+        heads += f", {kind.window_tokens}"
+    for side in kind.side:
+        heads += f" + {side.key_size + side.value_size} / {side.tokens_a_cell}"
+    return Text(f"KV of {heads}", f"KV {heads}").in_language(language)
 
 
 def print_comparison(rows: Sequence[Compared], language: Language) -> None:
@@ -86,6 +132,14 @@ def device_name(device: str, language: Language) -> str:
     return DEVICES.get(device, same(device)).in_language(language)
 
 
+def item_name(line: BudgetLine, language: Language) -> str:
+    """An item as tables call it, with the part of the weights that it is."""
+    item = ITEMS[line.item].in_language(language)
+    if line.part is None:
+        return item
+    return f"{item}: {PARTS[line.part].in_language(language)}"
+
+
 def print_placement(plan: Plan, language: Language) -> None:
     """One row a group of tensors: how much, and which device holds it."""
     print_table(
@@ -118,8 +172,9 @@ def place_name(group: Placed, language: Language) -> str:
     return name + Text(f", nodes {nodes} in turn", f"，节点 {nodes} 交错").in_language(language)
 
 
-def print_explained(plan: Plan, language: Language) -> None:
+def print_explained(model: Model, plan: Plan, language: Language) -> None:
     """Every term of memory and of speed with its source."""
+    print_kept(model, plan, language)
     head = (
         Text("device", "设备"), Text("item", "项目"), Text("size", "大小"),
         Text("basis", "依据"), Text("from", "来源"),
@@ -130,7 +185,7 @@ def print_explained(plan: Plan, language: Language) -> None:
         (
             (
                 device_name(line.device, language),
-                ITEMS[line.item].in_language(language),
+                item_name(line, language),
                 f"{line.n_bytes:,} B",
                 BASES[line.basis].in_language(language),
                 line.source.in_language(language),

@@ -13,6 +13,8 @@ Purpose = Literal["chat", "long", "batch"]
 # A service that fills memory to the brim dies on the first surprise.
 HEADROOM = 0.2
 SMALLEST_CONTEXT_TOKENS = 2048
+# Shorter than this, a document that needs `long` would not fit: weights leave the card first.
+SMALLEST_LONG_CONTEXT_TOKENS = 16384
 
 # What each use wants of context and slots, where the user does not say. Long documents: what a
 # book needs. Batch: most documents are a few pages, and more streams at a time give more in all.
@@ -68,8 +70,11 @@ def _smaller(context: int, slots: int, wish: Wish) -> Iterator[Layout]:
     while wish.slots is None and slots > 1:
         slots //= 2
         yield Layout(context, slots, "q8_0", "q8_0")
-    while wish.context_tokens is None and context > SMALLEST_CONTEXT_TOKENS:
-        context = max(context // 2, SMALLEST_CONTEXT_TOKENS)
+    least = SMALLEST_CONTEXT_TOKENS
+    if wish.purpose == "long":
+        least = SMALLEST_LONG_CONTEXT_TOKENS
+    while wish.context_tokens is None and context > least:
+        context = max(context // 2, least)
         yield Layout(context, slots, "q8_0", "q8_0")
 
 
