@@ -22,6 +22,7 @@ from workhorse.plan.pages import PageChoice, choose_pages, choose_spin
 from workhorse.plan.placement import Abilities, Placement, cards_of, place, ram_room
 from workhorse.plan.placement_checks import check_fullness, check_gpu_room
 from workhorse.plan.placement_words import device_name, placement_reasons
+from workhorse.plan.quant_mix import as_estimates, not_made_yet
 from workhorse.plan.readers import readers_of
 from workhorse.plan.speed import Experience, Reader, Setup, forecast, prefill, setup_for
 from workhorse.plan.weights import leaves_tables_on_disk
@@ -107,7 +108,7 @@ def make_plan(
         load_mode=pages.load_mode,
         huge_pages=pages.huge_pages,
         spin=spin,
-        budget=(*placed.lines, *cache_line(cache_bytes), *checkpoints.lines),
+        budget=(*as_estimates(model, placed.lines), *cache_line(cache_bytes), *checkpoints.lines),
         forecast=promise(machine, model, course, history),
         reasons=reasons(machine, model, wish, course, spin_reason),
         rejected=(*placed.rejected, *cpu.rejected, *pages.rejected),
@@ -234,6 +235,7 @@ def findings(
         *check_gpu_room(usable_gpus(machine, build), model, wish, placed),
         *check_fullness(placed),
         *check_model(model, wish.context_tokens),
+        *filter(None, (not_made_yet(model),)),
         *doubts_as_findings(machine.doubts),
         *unfit,
     )
