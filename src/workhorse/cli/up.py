@@ -246,8 +246,10 @@ class Speaker:
 
 def summary_of(plan: "Plan") -> Text:
     """The plan in one line."""
-    where = "RAM" if plan.gpu_index is None else f"GPU {plan.gpu_index}"
-    total = show_bytes(device_bytes(plan.budget, where))
+    holders = ("layers", "experts", "output")
+    places = dict.fromkeys(g.device for g in plan.placement if g.group in holders)
+    where = " + ".join(places) or "RAM"
+    total = show_bytes(sum(device_bytes(plan.budget, place) for place in places or ("RAM",)))
     pages = "huge" if plan.huge_pages else "small"
     return Text(
         f"{plan.model_name} on {where}: {plan.threads} threads, {plan.slots} slots of "

@@ -40,18 +40,6 @@ PARTS = {
     "output head": Text("output head", "输出头"),
     "tables": Text("tables read by row", "按行读取的表"),
 }
-# What the weights of a line are for; each follows the word for weights.
-PARTS = {
-    "attention": Text("attention", "注意力"),
-    "recurrence": Text("recurrence", "循环层"),
-    "feed-forward": Text("feed-forward", "前馈"),
-    "experts": Text("experts", "专家"),
-    "shared experts": Text("shared experts", "共享专家"),
-    "norms and others": Text("norms and others", "归一化及其他"),
-    "embedding": Text("embedding", "词嵌入"),
-    "output head": Text("output head", "输出头"),
-    "tables": Text("tables read by row", "按行读取的表"),
-}
 DEVICES = {"RAM": Text("main memory", "内存"), "disk": Text("disk", "磁盘")}
 BASES = {
     "measured": Text("measured here", "本机实测"),
