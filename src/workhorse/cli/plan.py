@@ -16,7 +16,7 @@ from workhorse.cli.plan_tables import (
 )
 from workhorse.cli.progress import FETCHING, LateBar
 from workhorse.cli.show import console, print_table, print_verdict
-from workhorse.cli.speed_tables import print_speeds
+from workhorse.cli.speed_tables import print_learning, print_speeds
 from workhorse.cli.words import BASES, SETTINGS
 from workhorse.codec import to_json
 from workhorse.config import places
@@ -28,6 +28,7 @@ from workhorse.text import Language, Text
 from workhorse.units import UNKNOWN, show_bytes, show_range, three_digits
 
 if TYPE_CHECKING:
+    from workhorse.plan.speed import Experience
     from workhorse.plan.what_if import Parts
     from workhorse.up import Ask
 
@@ -111,9 +112,20 @@ def run(args: argparse.Namespace) -> int:
         print_plan(plan, args.lang)
         if args.explain:
             print_explained(decision.model, plan, args.lang)
+            print_learning(plan, learned_here(), args.lang)
         sys.stdout.flush()
         print_verdict(plan.verdict, args.lang)
     return EXIT_NO if plan.verdict.blocked else EXIT_GOOD
+
+
+def learned_here() -> "tuple[Experience, ...]":
+    """What was measured on this machine; nothing from a store that cannot be read."""
+    from workhorse.store import Store
+
+    try:
+        return Store(places().store).experiences()
+    except AppError:  # the plan went without it too, and says so
+        return ()
 
 
 def parts_of(args: argparse.Namespace) -> "Parts | None":

@@ -1,12 +1,14 @@
 """How a forecast's speeds look: streams, depths, prompts, drafts and loading."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from workhorse.cli.show import print_table
+from workhorse.cli.show import console, print_table
 from workhorse.cli.words import BASES
+from workhorse.plan.rehearsed import setup_of
+from workhorse.plan.speed import Experience, explain_learning
 from workhorse.records import Estimate, Plan
 from workhorse.text import Language, Text
-from workhorse.units import show_duration, show_range, three_digits
+from workhorse.units import UNKNOWN, show_duration, show_range, three_digits
 
 Row = tuple[Text, Estimate]
 
@@ -58,3 +60,42 @@ def shown(estimate: Estimate) -> str:
         return show_range(estimate.value, estimate.low, estimate.high, show_duration)
     interval = show_range(estimate.value, estimate.low, estimate.high, three_digits)
     return f"{interval} {estimate.unit}"
+
+
+def print_learning(plan: Plan, history: Sequence[Experience], language: Language) -> None:
+    """What was measured here under this plan's setup, beside what had been promised."""
+    setup = setup_of(plan)
+    here = [e for e in history if e.setup == setup]
+    if not here:
+        return
+    print_table(
+        Text("Measured here, which corrects the constants", "本机实测（用于修正常数）"),
+        (
+            Text("model", "模型"),
+            Text("quant", "量化"),
+            Text("constants alone", "仅按常数"),
+            Text("promised", "预测区间"),
+            Text("measured", "实测"),
+        ),
+        (
+            (
+                e.model_name,
+                e.quantisation,
+                three_digits(e.predicted_tokens_per_s),
+                promised(e),
+                three_digits(e.measured_tokens_per_s),
+            )
+            for e in here
+        ),
+        language,
+    )
+    told = explain_learning(here)
+    if told is not None:
+        console().print(told.in_language(language))
+
+
+def promised(seen: Experience) -> str:
+    """The interval that was promised; `—` in a store of an earlier version."""
+    if seen.low_tokens_per_s is None or seen.high_tokens_per_s is None:
+        return UNKNOWN
+    return f"{three_digits(seen.low_tokens_per_s)}–{three_digits(seen.high_tokens_per_s)}"
