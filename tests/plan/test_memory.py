@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import builders
+from workhorse.plan.cuts import Cut, Sizes
 from workhorse.plan.memory import (
     Layout,
-    budget,
     compute_bytes,
     feed_forward_size,
     kv_bytes,
@@ -105,11 +105,12 @@ def test_experts_in_use_decide_the_feed_forward_width() -> None:
 def test_beside_a_gpu_main_memory_holds_the_embedding_and_the_logits() -> None:
     apart, tied = builders.model(tied=False), builders.model(tied=True)
     for shape in (apart, tied):
-        lines = budget(shape, Layout(2048, 1), device="GPU 0", gpu=True)
+        cut = Cut((shape.layers + 1,), shape.layers, 0, False)
+        lines = Sizes(shape).lines(Layout(2048, 1), cut, ["GPU 0"])
         beside = {line.item: line.n_bytes for line in lines if line.device == "RAM"}
         embedding = next(t for t in shape.tensors if t.name == "token_embd.weight").n_bytes
         assert beside == {"weights": embedding, "output": output_bytes(shape, 1)}
-        on_card = next(x for x in lines if (x.device, x.item) == ("GPU 0", "weights")).n_bytes
+        on_card = sum(x.n_bytes for x in lines if (x.device, x.item) == ("GPU 0", "weights"))
         assert on_card == shape.weight_bytes - (0 if shape is tied else embedding)
 
 
@@ -140,4 +141,5 @@ def test_memory_grows_with_layers(layout: Layout, layers: int) -> None:
 
 
 def total(shape: Model, layout: Layout) -> int:
-    return sum(line.n_bytes for line in budget(shape, layout, device="RAM", gpu=False))
+    cut = Cut((), shape.layers, 0, False)
+    return sum(line.n_bytes for line in Sizes(shape).lines(layout, cut, []))

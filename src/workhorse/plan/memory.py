@@ -32,7 +32,6 @@ __all__ = [
     "CUDA_CONTEXT_BYTES",
     "RUNTIME_BYTES",
     "Layout",
-    "budget",
     "checkpoint_bytes",
     "compute_bytes",
     "compute_error",
@@ -66,12 +65,6 @@ CUDA_CONTEXT_BYTES = 520 * MIB
 # head too is then held twice.
 REPACKED_TYPES = ("q4_0", "q4_k", "iq4_nl", "mxfp4")
 
-READ_BY_ROW = (
-    "token_embd.weight",
-    "position_embd.weight",
-    "token_types.weight",
-    "per_layer_token_embd.weight",
-)
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)")
 # By the part of a layer's tensor name, first match wins.
 _PARTS: tuple[tuple[WeightPart, re.Pattern[str]], ...] = (
@@ -143,40 +136,6 @@ def is_output_head(tensor: Tensor, model: Model) -> bool:
         return True
     tied = all(t.name != "output.weight" for t in model.tensors)
     return tied and tensor.name == "token_embd.weight"
-
-
-def budget(model: Model, layout: Layout, *, device: str, gpu: bool) -> tuple[BudgetLine, ...]:
-    """What the model takes when one device holds all layers, item by item.
-
-    Beside a GPU, main memory holds the embeddings, which are read by row, and the logits
-    (llama.cpp 0.5.0 on one H200: CUDA_Host buffers, measured 2026-11-30).
-    """
-    header = Text("from the model's header", "取自模型文件头")
-    bound = Text("an upper bound, measured 2026-11", "上限，2026-11 实测")
-    weights = sum(tensor.n_bytes for tensor in model.tensors if loaded(tensor, model))
-    beside = []
-    if gpu:
-        by_row = [t for t in model.tensors if t.name in READ_BY_ROW]
-        # A tied embedding is the output head too, and that is on the card.
-        weights -= sum(t.n_bytes for t in by_row if not is_output_head(t, model))
-        held = sum(t.n_bytes for t in by_row)
-        beside = [BudgetLine("RAM", "weights", held, "header", header)] if held else []
-    else:
-        weights += second_head_bytes(model)
-    lines = [
-        BudgetLine(device, "weights", weights, "header", header),
-        BudgetLine(device, "kv", kv_bytes(model, layout), "header", header),
-    ]
-    if state := state_bytes(model, layout):
-        lines.append(BudgetLine(device, "state", state, "header", header))
-    runtime = CUDA_CONTEXT_BYTES if gpu else RUNTIME_BYTES
-    return (
-        *lines,
-        BudgetLine(device, "compute", compute_bytes(model, layout), "estimated", fitted(model)),
-        BudgetLine(device, "runtime", runtime, "estimated", bound),
-        *beside,
-        BudgetLine("RAM", "output", output_bytes(model, layout.slots), "header", header),
-    )
 
 
 def fitted(model: Model) -> Text:
