@@ -12,6 +12,7 @@ from checkpoint_builder import (
     checkpoint,
     llama_config,
     llama_tensors,
+    safetensors,
     write_all,
 )
 from checkpoint_reading import GOLDEN, read, refusal
@@ -24,6 +25,7 @@ from workhorse.knowledge.checkpoints import (
     model_tensor_names,
 )
 from workhorse.knowledge.quant_mixes import quant_mixes
+from workhorse.models.safetensors import read_safetensors
 from workhorse.records import Attention
 from workhorse.units import MIB
 
@@ -186,6 +188,30 @@ def test_layers_of_multi_token_prediction_come_last(tmp_path: Path) -> None:
     assert named["blk.0.ssm_a"].shape == (4,)
 
 
+def test_sparse_attention_and_a_table_of_n_grams(tmp_path: Path) -> None:
+    config = llama_config(
+        architectures=["Qwen4ExpForCausalLM"], head_dim=64, linear_num_value_heads=4,
+        linear_num_key_heads=2, linear_key_head_dim=32, linear_value_head_dim=32,
+        linear_conv_kernel_dim=4, layer_types=["linear_attention", "full_attention"], hc_count=4,
+        indexer_n_heads=2, indexer_head_dim=32, indexer_budget=64, indexer_compress_ratio=4,
+        ple_layer_ids=[1], ngram_size=3, ple_conv_kernel_size=4,
+    )  # fmt: skip
+    tensors = llama_tensors()
+    at = "model.layers.1.self_attn.indexer."
+    tensors[f"{at}index_qk_proj.weight"] = ("BF16", (96, 512))
+    for shard in range(3):
+        name = f"model.layers.0.ple.ple_embedding.ngram_embedding.shard_{shard}.weight"
+        tensors[name] = ("BF16", (100 + shard, 160))
+    tensors["model.layers.0.ple.ple_embedding.layer_multipliers"] = ("I64", (3,))
+    model = read(write_all(tmp_path / "exp", checkpoint(config, tensors)))
+    named = {tensor.name: tensor for tensor in model.tensors}
+    assert named["per_layer_token_embd.weight"].shape == (160, 303)
+    assert named["blk.1.indexer.q_proj.weight"].shape == (512, 64)
+    assert named["blk.1.indexer.k_proj.weight"].shape == (512, 32)
+    assert model.attention[0] is None and model.attention[1] is not None
+    assert not any("multipliers" in name for name in named)
+
+
 def test_a_nested_text_config_and_other_towers(tmp_path: Path) -> None:
     inner = llama_config(sliding_window=512)
     outer = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": inner}
@@ -250,7 +276,17 @@ def test_bits_are_those_that_were_published(file: str, tmp_path: Path) -> None:
     assert bits == pytest.approx(quant_mixes()[file].bits, rel=0.002)
 
 
-NEWER = {"qwen4exp", "gemma4", "mistral3", "qwen35", "qwen35moe", "qwen3vlmoe", "qwen3next"}
+NEWER = {
+    "qwen4exp",
+    "deepseek32",
+    "glm-dsa",
+    "gemma4",
+    "mistral3",
+    "qwen35",
+    "qwen35moe",
+    "qwen3vlmoe",
+    "qwen3next",
+}
 
 
 @pytest.mark.parametrize("arch", sorted({kind.gguf for kind in checkpoint_kinds().values()}))
@@ -272,3 +308,14 @@ def test_names_are_those_of_the_gguf_package(arch: str) -> None:
             assert found == name, ours
             compared += 1
     assert compared > 10
+
+
+def test_tensors_are_those_of_the_safetensors_package() -> None:
+    package = pytest.importorskip("safetensors")
+    raw = safetensors(llama_tensors(layers=3))
+    theirs = {
+        name: (tensor["dtype"], tuple(tensor["shape"]), len(tensor["data"]))
+        for name, tensor in package.deserialize(raw)
+    }
+    ours = read_safetensors(lambda offset, size: raw[offset : offset + size], len(raw), name="m")
+    assert {t.name: (t.dtype, t.shape, t.n_bytes) for t in ours} == theirs

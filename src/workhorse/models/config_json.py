@@ -61,7 +61,11 @@ class Config:
 
     def layer_types(self) -> list[str] | None:
         """What each layer is (`full_attention`, `sliding_attention`, `linear_attention`)."""
-        value = self.values.get("layer_types")
+        return self.words("layer_types")
+
+    def words(self, key: str) -> list[str] | None:
+        """A list of words, one a layer; None when there is none."""
+        value = self.values.get(key)
         if not isinstance(value, list) or len(value) > KEPT_NUMBERS_MAX:
             return None
         return [kind for kind in value if isinstance(kind, str)]
@@ -152,6 +156,8 @@ def gguf_values(config: Config, layers: int) -> dict[str, Value]:
         values |= {f"{arch}.{key}": value for key, value in _latent(config).items()}
     if kind is not None and kind.attention == "delta_net":
         values |= {f"{arch}.{key}": value for key, value in _delta_net(config, layers).items()}
+    if kind is not None:
+        values |= {f"{arch}.{key}": value for key, value in _sparse(config).items()}
     if arch == "gemma4":
         values |= {f"{arch}.{key}": value for key, value in _gemma4(config, main).items()}
     return values
@@ -203,17 +209,31 @@ def _delta_net(config: Config, layers: int) -> dict[str, Value]:
     if types is not None and len(types) <= layers:
         recurrent = [kind == "linear_attention" for kind in types]
         values["attention.recurrent_layers"] = (*recurrent, *[False] * (layers - len(recurrent)))
-    extra = {
-        "attention.indexer.head_count": config.count("indexer_n_heads"),
-        "attention.indexer.key_length": config.count("indexer_head_dim"),
-        "attention.indexer.top_k": config.count("indexer_budget"),
+    return values
+
+
+def _sparse(config: Config) -> dict[str, Value]:
+    """Sparse attention that chooses by an index, and tables of n-grams beside the layers."""
+    counts = {
+        "attention.indexer.head_count": config.count("index_n_heads", "indexer_n_heads"),
+        "attention.indexer.key_length": config.count("index_head_dim", "indexer_head_dim"),
+        "attention.indexer.top_k": config.count("index_topk", "indexer_budget"),
+        "ple.ngram_size": config.count("ngram_size"),
+        "ple.conv_kernel": config.count("ple_conv_kernel_size"),
     }
-    values |= {key: value for key, value in extra.items() if value is not None}
-    ratio = config.count("indexer_compress_ratio")
+    values: dict[str, Value] = {key: value for key, value in counts.items() if value is not None}
+    chosen = config.words("indexer_types")
+    if chosen:
+        values["attention.indexer.types"] = tuple(kind == "full" for kind in chosen)
+    ratio, types = config.count("indexer_compress_ratio"), config.layer_types()
     if ratio is not None and types is not None:
         values["attention.compress_ratios"] = tuple(
             ratio if kind == "full_attention" else 0 for kind in types
         )
+    tables = config.values.get("ple_layer_ids")
+    if isinstance(tables, list) and 0 < len(tables) <= KEPT_NUMBERS_MAX:
+        layers = [layer for layer in tables if type(layer) is int and 0 < layer <= COUNT_MAX]
+        values["ple.layers"] = tuple(layer - 1 for layer in layers)
     return values
 
 

@@ -36,6 +36,7 @@ _ELSEWHERE = (
 _NO_WEIGHTS = (
     ".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias", ".weight_scale_inv",
     ".weight_scale", ".input_scale", ".scale", ".k_scale", ".v_scale", ".activation_scale",
+    ".per_expert_scale",
 )  # fmt: skip
 _PACKED = (".qweight", ".qzeros", ".weight_packed", ".absmax", ".quant_map", ".g_idx", ".SCB")
 # Two-dimensional weights that a converter leaves in F32 (prepare_tensors, conversion/base.py).
