@@ -152,6 +152,29 @@ def test_a_plain_address_with_a_signature(server: FileServer) -> None:
     assert model.path == server.url("/x/tiny.gguf"), "what signs it is nobody else's business"
 
 
+def test_an_address_with_a_password(server: FileServer) -> None:
+    server.password = "me:p@ss"
+    server.files["/tiny.gguf"] = TINY
+    address = server.url("/tiny.gguf").replace("//", "//me:p%40ss@")
+    assert read(address).path == server.url("/tiny.gguf")
+    said = refusal(address.replace("p%40ss", "wrong"))
+    assert "wants a login" in said and "wrong" not in said
+
+
+def test_a_token_that_is_none_is_not_printed(server: FileServer) -> None:
+    environment = publish_hf(server, REPO, {"tiny.gguf": TINY})
+    said = refusal(REPO, {**environment, "HF_TOKEN": "hf_sec\nret"})
+    assert "HF_TOKEN is no token" in said and "sec" not in said
+
+
+def test_a_file_has_its_own_quantisation(server: FileServer, tmp_path: Path) -> None:
+    environment = publish_hf(server, REPO, {"tiny.gguf": TINY})
+    assert "has its quantisation" in refusal(f"hf:{REPO}:tiny.gguf", environment, quant="Q8_0")
+    local = tmp_path / "tiny.gguf"
+    local.write_bytes(TINY)
+    assert "has its quantisation" in refusal(str(local), quant="Q8_0")
+
+
 def split_model(parts: int = 3) -> dict[str, bytes]:
     """A model in several files, each layer in its own."""
     files = {}

@@ -1,5 +1,6 @@
 """Opens the files that belong to one model, wherever they are: a directory, a hub, an address."""
 
+import base64
 import os
 import stat
 import time
@@ -144,11 +145,19 @@ def local_errors_of(path: Path) -> Iterator[None]:
         ) from error
 
 
+def _basic(login: str) -> str:
+    return "Basic " + base64.b64encode(unquote(login).encode()).decode()
+
+
 class AddressFolder:
     """A file at an address, and what lies beside it."""
 
     def __init__(self, url: str, pause: Callable[[float], None] = time.sleep) -> None:
-        self._parts = urlsplit(url)
+        parts = urlsplit(url)
+        login, _, place = parts.netloc.rpartition("@")
+        # A name and password stay out of addresses that are shown, and urllib wants them apart.
+        self._headers = {"Authorization": _basic(login)} if login else {}
+        self._parts = parts._replace(netloc=place)
         self._pause = pause
         self._folder, _, last = self._parts.path.rpartition("/")
         self.file = unquote(last)
@@ -173,7 +182,10 @@ class AddressFolder:
     def opened(self, file: str, first_piece_bytes: int = FIRST_PIECE_BYTES) -> tuple[ReadAt, int]:
         """Positioned reads of one file, and its size."""
         remote = RemoteFile(
-            self._address(file), first_piece_bytes=first_piece_bytes, pause=self._pause
+            self._address(file),
+            self._headers,
+            first_piece_bytes=first_piece_bytes,
+            pause=self._pause,
         )
         try:
             return remote.read_at, remote.size_bytes
@@ -185,7 +197,7 @@ class AddressFolder:
     def document(self, file: str, max_bytes: int) -> bytes | None:
         """A small file whole; None when there is none of that name."""
         try:
-            return fetch_document(self._address(file), {}, max_bytes, self._pause)[0]
+            return fetch_document(self._address(file), self._headers, max_bytes, self._pause)[0]
         except Refused as refusal:
             if refusal.status in (403, 404, 410):
                 return None

@@ -64,7 +64,7 @@ class HubFolder:
         self._pause = pause
         self._listing: dict[str, int | None] | None = None
         token = environment.get("HF_TOKEN", "").strip() if source.hub == "hf" else ""
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._headers = {"Authorization": f"Bearer {_checked(token)}"} if token else {}
 
     def name_of(self, file: str) -> str:
         """How errors and records call one file."""
@@ -248,6 +248,19 @@ class HubFolder:
         except AppError:  # the first trouble is what the user must hear of
             names = []
         return no_such_file(self.label, file, names)
+
+
+def _checked(token: str) -> str:
+    """The token, when it can be one: what is wrong with it must not be printed by others."""
+    if token.isascii() and token.isprintable() and " " not in token:
+        return token
+    raise AppError(
+        Text(
+            "HF_TOKEN is no token: it has letters that none has.",
+            "HF_TOKEN 不是有效令牌：含有令牌中不会出现的字符。",
+        ),
+        Text("Set it to a token of your account, or unset it.", "请设为你账户的令牌，或取消设置。"),
+    )
 
 
 def no_such_file(label: str, file: str, names: list[str]) -> AppError:

@@ -44,7 +44,10 @@ def read_model(
     environment = os.environ if environment is None else environment
     source = source_of(str(reference), environment)
     if isinstance(source, LocalSource) and _is_gguf(source.path):
-        return read_gguf(source.path)
+        model = read_gguf(source.path)
+        if quant is not None:
+            raise _has_its_own(model)
+        return model
     try:
         return _read_from(source, quant, environment, pause)
     except Unreachable as error:
@@ -61,6 +64,8 @@ def _read_from(
 ) -> Model:
     with opened_folder(source, environment, pause) as (folder, wanted):
         file = wanted if wanted is not None and _is_file_name(wanted) else None
+        if file is not None and file.lower().endswith(".gguf") and quant is not None:
+            raise _has_its_own(_read_remote_gguf(folder, file))
         if file is None:
             file = choose(folder.listing(), wanted or quant, folder.label)
             quant = quant or wanted
@@ -80,6 +85,21 @@ def _neither_here_nor_there(reference: str, error: Unreachable) -> AppError:
             f"本机没有 {reference}；作为 Hugging Face 上的模型：{error.what.zh}",
         ),
         error.next_step,
+    )
+
+
+def _has_its_own(model: Model) -> AppError:
+    """--quant would be ignored, and the user misled."""
+    kind = model.quantisation.upper()
+    return AppError(
+        Text(
+            f"{shown(model.path)} is a GGUF file, mostly {kind}: it has its quantisation.",
+            f"{shown(model.path)} 是以 {kind} 为主的 GGUF 文件，量化类型已经确定。",
+        ),
+        Text(
+            "Leave out --quant, or name the repository or the original model.",
+            "请去掉 --quant，或改为指定仓库或原始模型。",
+        ),
     )
 
 
