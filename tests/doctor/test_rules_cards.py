@@ -332,3 +332,10 @@ def test_nothing_is_said_to_be_well_of_a_card_that_tells_no_reasons() -> None:
     assert "good.cards" not in found(with_card(throttle_reasons=None))
     one_tells = with_cards(card(0), card(1, throttle_reasons=None))
     assert "GPU 0 (" in found(one_tells)["good.cards"].seen.en
+
+
+def test_a_slow_link_is_no_faster_than_its_port() -> None:
+    riser = with_card(pcie_width_now=1, pcie_width_port=1, pcie_generation_port=2,
+                      pcie_generation_max=3, pcie_generation_now=2)  # fmt: skip
+    slow = found(riser)["link.slow"]
+    assert "PCIe 2.0 x1" in slow.seen.en and "0.5" in slow.seen.en

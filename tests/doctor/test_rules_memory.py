@@ -274,3 +274,34 @@ def test_one_loaded_node_without_memory_is_one_finding() -> None:
 
 def test_a_socket_without_memory_costs_its_part_of_the_bandwidth() -> None:
     assert found(replace(nodes(128 * GIB, 0), gpus=()))["memory.node-empty"].share_lost == 0.5
+
+
+def unplaced(filled: int) -> Machine:
+    """A board whose labels tell neither socket nor channel."""
+    modules = tuple(replace(d, socket=None, channel=None) for d in dimms(filled=filled))
+    return with_memory(dimms=modules, channels_in_use=None)
+
+
+def test_fewer_modules_than_channels_are_empty_channels_wherever_they_are() -> None:
+    finding = found(unplaced(filled=2))["memory.channels-empty"]
+    assert finding.share_lost == 0.5 and "4 memory modules for 8 channels" in finding.seen.en
+    assert "unchecked.memory" not in found(unplaced(filled=2))
+
+
+def test_as_many_modules_as_channels_may_be_anywhere() -> None:
+    told = found(unplaced(filled=4))
+    assert "memory.channels-empty" not in told
+    assert "labels" in told["unchecked.memory"].seen.en
+    unread = unplaced(filled=2)
+    modules = tuple(replace(d, size_bytes=None) for d in unread.memory.dimms or ())
+    unread = replace(unread, memory=replace(unread.memory, dimms=modules))
+    assert "memory.channels-empty" not in found(unread)
+
+
+def test_a_socket_without_modules_is_never_praised_as_full() -> None:
+    machine = with_memory(channels_in_use=(4, 0))
+    good = found(machine).get("good.memory")
+    assert good is None or "every channel filled" not in good.seen.en
+    # One node over two sockets: the kernel cannot tell of the empty one.
+    joined = replace(machine, nodes=machine.nodes[:1])
+    assert found(joined)["memory.channels-empty"].share_lost == 0.5

@@ -22,7 +22,7 @@ def judge_links(machine: Machine) -> Opinion:
         *widths(machine),
         *speeds(machine),
         *slots(machine),
-        *slow_links(gpus),
+        *slow_links(machine),
         *slow_copies(gpus),
         *replays(machine),
     )
@@ -146,14 +146,17 @@ def slots(machine: Machine) -> Iterator[Finding]:
         )
 
 
-def slow_links(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
+def slow_links(machine: Machine) -> Iterator[Finding]:
     """Links so slow that loading and every layer off the card are felt: x1 risers, mining cards."""
+    virtual = is_virtual(machine)
 
     def slow(gpu: Gpu) -> tuple[int, int, bool] | None:
         # The generation of an idle card says nothing: the best that is possible counts then.
         generation = (
             gpu.pcie_generation_loaded or gpu.pcie_generation_max or gpu.pcie_generation_card
         )
+        if generation and gpu.pcie_generation_port and not virtual:
+            generation = min(generation, gpu.pcie_generation_port)
         width = width_seen(gpu)
         rate = link_bytes_per_s(generation, width)
         if rate is None or generation is None or width is None:
@@ -163,7 +166,7 @@ def slow_links(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
         own = link_bytes_per_s(gpu.pcie_generation_card, gpu.pcie_width_card)
         return generation, width, own is not None and own <= rate
 
-    for (generation, width, by_card), alike_gpus in alike(gpus, slow):
+    for (generation, width, by_card), alike_gpus in alike(machine.gpus, slow):
         who, rate = named(alike_gpus), link_bytes_per_s(generation, width) or 1.0
         sizes = [gpu.memory_total_bytes for gpu in alike_gpus if gpu.memory_total_bytes]
         fill = show_duration(max(sizes) / rate) if sizes else "—"

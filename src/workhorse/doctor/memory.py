@@ -41,7 +41,15 @@ def judge_memory(machine: Machine) -> Opinion:
             )
         )
     else:
-        findings += [*channels(machine), *rates(machine), *sizes(machine)]
+        placed = [*channels(machine)]
+        if memory.channels_in_use is None and not placed:
+            unchecked.append(
+                Text(
+                    "Which memory channels the modules are in: the board's labels do not tell.",
+                    "内存条各在哪个通道：主板的插槽标签没有说明。",
+                )
+            )
+        findings += [*placed, *rates(machine), *sizes(machine)]
     return Opinion(tuple(findings), good_memory(machine), tuple(unchecked))
 
 
@@ -54,10 +62,11 @@ def channels(machine: Machine) -> Iterator[Finding]:
     """Channels without a module, and sockets that differ."""
     in_use, has = machine.memory.channels_in_use, machine.cpu.memory_channels
     if not in_use:
+        yield from too_few_modules(machine)
         return
     evidence = dimm_lines(machine)
     # A socket without any module has a finding of its own: a node without memory.
-    filled = [count for count in in_use if count > 0]
+    filled = [count for count in in_use if count > 0 or len(machine.nodes) < 2]
     if has and filled and min(filled) < has:
         lost = 1 - sum(filled) / (has * len(filled))
         listed = ", ".join(f"{count} of {has}" for count in in_use)
@@ -82,6 +91,28 @@ def channels(machine: Machine) -> Iterator[Finding]:
             Text(f"The sockets' memory differs: {listed}.", f"各插槽内存不一致：{listed}。"),
             evidence=evidence,
         )
+
+
+def too_few_modules(machine: Machine) -> Iterator[Finding]:
+    """Fewer modules than channels: some are empty, wherever the modules are."""
+    sockets, has = {core.socket for core in machine.cpu.cores}, machine.cpu.memory_channels
+    # A slot of unknown size may have a module in it.
+    modules = [dimm for dimm in machine.memory.dimms or () if dimm.size_bytes != 0]
+    plain = all(re.fullmatch(r"DDR\d", dimm.kind or "") for dimm in modules)
+    if not has or not modules or not plain or len(modules) >= has * len(sockets):
+        return
+    every = has * len(sockets)
+    lost = 1 - len(modules) / every
+    yield finding(
+        "memory.channels-empty",
+        Text(
+            f"{len(modules)} memory modules for {every} channels: at least {show_share(lost)} of "
+            "the bandwidth is missing.",
+            f"{every} 个内存通道只有 {len(modules)} 条内存，至少缺少 {show_share(lost)} 的带宽。",
+        ),
+        evidence=dimm_lines(machine),
+        share_lost=on_cpu_alone(machine, lost),
+    )
 
 
 def socket_sizes(machine: Machine) -> dict[int, int]:
@@ -261,7 +292,8 @@ def good_memory(machine: Machine) -> Text | None:
     if memory.total_bytes is None:
         return None
     parts, parts_zh = [show_bytes(memory.total_bytes)], [show_bytes(memory.total_bytes)]
-    if memory.channels_in_use and machine.cpu.memory_channels and not is_virtual(machine):
+    in_use, has = memory.channels_in_use, machine.cpu.memory_channels
+    if in_use and has and min(in_use) >= has and not is_virtual(machine):
         parts.append("every channel filled")
         parts_zh.append("通道全部插满")
     if (read := own_memory_bytes_per_s(machine)) is not None:
