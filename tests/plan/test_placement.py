@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 import builders
 from workhorse.engines.llamacpp import launch
 from workhorse.plan.cuts import Cut, Sizes, split_layers
-from workhorse.plan.memory import Layout, budget, device_bytes
+from workhorse.plan.memory import (
+    CUDA_CONTEXT_BYTES,
+    RUNTIME_BYTES,
+    Layout,
+    compute_bytes,
+    device_bytes,
+    kv_bytes,
+    output_bytes,
+)
 from workhorse.plan.planner import make_plan
 from workhorse.plan.weights import weigh
 from workhorse.plan.wish import Wish
@@ -64,17 +72,19 @@ def test_the_groups_are_all_of_the_weights(model: Model) -> None:
     assert total + groups.tables + groups.draft == model.weight_bytes
 
 
-def test_one_card_holds_what_the_budget_says() -> None:
-    for model in (DENSE, MIXED, builders.model(tied=True)):
-        layout = Layout(4096, 2)
-        sizes = Sizes(model)
-        lines = sizes.lines(layout, Cut((model.layers + 1,), model.layers, 0, False), ["GPU 0"])
-        plain = budget(model, layout, device="GPU 0", gpu=True)
-        for device in ("GPU 0", "RAM"):
-            assert device_bytes(lines, device) == device_bytes(plain, device)
-        lines = sizes.lines(layout, Cut((), model.layers, 0, False), [])
-        plain = budget(model, layout, device="RAM", gpu=False)
-        assert device_bytes(lines, "RAM") == device_bytes(plain, "RAM")
+@pytest.mark.parametrize("model", [DENSE, MIXED, builders.model(tied=True)])
+def test_one_card_holds_all_but_the_input_embedding(model: Model) -> None:
+    layout, sizes = Layout(4096, 2), Sizes(model)
+    lines = sizes.lines(layout, Cut((model.layers + 1,), model.layers, 0, False), ["GPU 0"])
+    embedding = next(t for t in model.tensors if t.name == "token_embd.weight").n_bytes
+    tied = all(t.name != "output.weight" for t in model.tensors)
+    kept = kv_bytes(model, layout) + compute_bytes(model, layout) + CUDA_CONTEXT_BYTES
+    on_card = model.weight_bytes - (0 if tied else embedding) + kept
+    assert device_bytes(lines, "GPU 0") == on_card
+    assert device_bytes(lines, "RAM") == embedding + output_bytes(model, 2)
+    lines = sizes.lines(layout, Cut((), model.layers, 0, False), [])
+    kept += RUNTIME_BYTES - CUDA_CONTEXT_BYTES + output_bytes(model, 2)
+    assert device_bytes(lines, "RAM") == model.weight_bytes + kept
 
 
 # ------------------------------------------------------------------ cards
@@ -198,6 +208,17 @@ def test_layers_leave_the_card_last() -> None:
     assert (beside.first_layer, beside.last_layer) == (0, 32 - plan.gpu_layers)
     assert plan.spin == "bounded" or plan.engine.openmp is False
     assert plan.device.endswith("+ RAM")
+
+
+def test_a_model_larger_than_everything_names_the_quant_that_would_fit() -> None:
+    plan = plan_for(host(card(0, 1000), ram_bytes=1600 * MIB, nodes=1), DENSE)
+    assert plan.verdict.blocked
+    (finding,) = (f for f in plan.verdict.findings if f.level == "blocker")
+    assert "main memory and cards together" in finding.seen.en
+    assert "Q6_K" in finding.remedy.en or "Q5_K_M" in finding.remedy.en
+    alone = plan_for(host(ram_bytes=200 * MIB, nodes=1), DENSE)
+    (finding,) = alone.verdict.findings
+    assert "no quant of at least 4 bits" in finding.remedy.en
 
 
 def test_long_documents_keep_a_long_context() -> None:

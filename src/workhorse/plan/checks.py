@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from workhorse.records import EngineBuild, Finding, Gpu, Machine, Model
 from workhorse.text import Text, same
-from workhorse.units import show_bytes
 
 
 def check_cpu(machine: Machine, build: EngineBuild) -> tuple[Finding, ...]:
@@ -118,26 +117,6 @@ def check_model(model: Model, context_asked_tokens: int | None) -> tuple[Finding
             )
         )
     return tuple(found)
-
-
-def does_not_fit(model: Model, device: str, needed_bytes: int, room_bytes: int) -> Finding:
-    """The blocker for a model that does not fit even with the smallest settings."""
-    return Finding(
-        code="memory.does_not_fit",
-        level="blocker",
-        seen=Text(
-            f"{model.name} needs {show_bytes(needed_bytes)} with the smallest settings; "
-            f"{device} has {show_bytes(room_bytes)} to give.",
-            f"{model.name} 按最小设置也需 {show_bytes(needed_bytes)}，{device} 仅可用 "
-            f"{show_bytes(room_bytes)}。",
-        ),
-        why=Text("It would be killed, or swap until it crawls.", "会被系统终止，或因换页而极慢。"),
-        remedy=Text(
-            "Use a smaller model or a smaller quant (Q4_K_M), or free memory.",
-            "请换更小的模型或更低的量化（如 Q4_K_M），或释放内存。",
-        ),
-        source="plan/memory.py",
-    )
 
 
 def check_gpu_access(machine: Machine) -> tuple[Finding, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from workhorse.plan.memory import device_bytes
-from workhorse.plan.placement import Placement, cards_of
+from workhorse.plan.placement import Card, Placement, cards_of
 from workhorse.plan.placement_words import fitting_quant
 from workhorse.plan.wish import Wish
 from workhorse.records import Finding, Gpu, Model
@@ -14,11 +14,57 @@ from workhorse.units import show_bytes, show_share
 FULL_SHARE = 0.9
 
 
+def check_fit(
+    cards: Sequence[Card], ram_bytes: int | None, model: Model, wish: Wish, placed: Placement
+) -> tuple[Finding, ...]:
+    """The blocker for a model that does not fit even with the smallest settings.
+
+    It names a quant that would fit main memory, alone or with the cards, where there is one.
+    """
+    if placed.fits:
+        return ()
+    needed, rooms = device_bytes(placed.lines, "RAM"), [ram_bytes or 0]
+    if cards and sum(card.room_bytes for card in cards) + rooms[0] < needed:
+        rooms += [card.room_bytes for card in cards]
+        together = Text("main memory and cards together have", "内存与显卡合计")
+    else:
+        together = Text("main memory has", "内存")
+    better = fitting_quant(model, placed.sizes.weights, rooms, wish.least_bits)
+    remedy = Text(
+        f"Free memory or use a smaller model: no quant of at least {wish.least_bits:g} bits fits.",
+        f"请释放内存或换更小的模型：不低于 {wish.least_bits:g} 位的量化都放不下。",
+    )
+    if better is not None:
+        size = show_bytes(better[1])
+        remedy = Text(
+            f"Use {better[0]} of this model (about {size}), or free memory.",
+            f"请使用该模型的 {better[0]} 量化（约 {size}），或释放内存。",
+        )
+    need, room = show_bytes(needed), show_bytes(sum(rooms))
+    return (
+        Finding(
+            code="memory.does_not_fit",
+            level="blocker",
+            seen=Text(
+                f"{model.name} needs {need} with the smallest settings; {together.en} {room} to "
+                "give.",
+                f"{model.name} 按最小设置也需 {need}，{together.zh}仅可用 {room}。",
+            ),
+            why=Text(
+                "It would be killed, or swap until it crawls.", "会被系统终止，或因换页而极慢。"
+            ),
+            remedy=remedy,
+            source="plan/placement.py",
+        ),
+    )
+
+
 def check_gpu_room(
     cards: Sequence[Gpu], model: Model, wish: Wish, placed: Placement
 ) -> tuple[Finding, ...]:
     """A warning when weights lie in main memory although the build could use a card."""
-    if not cards or (placed.cards and not placed.cut.weights_in_ram):
+    on_cards = bool(placed.cards) and not placed.cut.weights_in_ram
+    if not cards or on_cards or not placed.fits:
         return ()
     free = [gpu.memory_free_bytes or gpu.memory_total_bytes or 0 for gpu in cards]
     rooms = [card.room_bytes for card in cards_of(cards, wish.headroom)]

@@ -11,7 +11,6 @@ from workhorse.plan.checks import (
     check_gpu_access,
     check_gpu_code,
     check_model,
-    does_not_fit,
     doubts_as_findings,
     usable_gpus,
 )
@@ -20,7 +19,7 @@ from workhorse.plan.cuts import Sizes
 from workhorse.plan.memory import device_bytes
 from workhorse.plan.pages import PageChoice, choose_pages, choose_spin
 from workhorse.plan.placement import Abilities, Placement, cards_of, place, ram_room
-from workhorse.plan.placement_checks import check_fullness, check_gpu_room
+from workhorse.plan.placement_checks import check_fit, check_fullness, check_gpu_room
 from workhorse.plan.placement_words import device_name, placement_reasons
 from workhorse.plan.quant_mix import as_estimates, not_made_yet
 from workhorse.plan.readers import readers_of
@@ -224,20 +223,18 @@ def findings(
     machine: Machine, model: Model, build: EngineBuild, wish: Wish, placed: Placement
 ) -> tuple[Finding, ...]:
     """What speaks against the plan, or is worth knowing before it starts."""
-    unfit: tuple[Finding, ...] = ()
-    if not placed.fits:
-        needed = device_bytes(placed.lines, "RAM")
-        unfit = (does_not_fit(model, "RAM", needed, ram_room(machine, wish.headroom) or 0),)
+    gpus = usable_gpus(machine, build)
+    cards, ram_bytes = cards_of(gpus, wish.headroom), ram_room(machine, wish.headroom)
     return (
         *check_cpu(machine, build),
         *check_gpu_code(machine, build),
         *check_gpu_access(machine),
-        *check_gpu_room(usable_gpus(machine, build), model, wish, placed),
+        *check_gpu_room(gpus, model, wish, placed),
         *check_fullness(placed),
         *check_model(model, wish.context_tokens),
         *filter(None, (not_made_yet(model),)),
         *doubts_as_findings(machine.doubts),
-        *unfit,
+        *check_fit(cards, ram_bytes, model, wish, placed),
     )
 
 
