@@ -19,6 +19,7 @@ from workhorse.rehearse.twin import (
     AMD_CORES_A_CACHE,
     CACHE_TIMES,
     UNKNOWN_CACHE_BYTES,
+    amplified,
     fair_sample,
     last_level_cache,
     make_twin,
@@ -114,6 +115,24 @@ def published(shape: Published) -> tuple[Part, Model]:
 
     header = read_header(read_at, size, name="model")
     return Part("model.gguf", header, read_at), describe([header], Path("model.gguf"))
+
+
+@given(
+    fixed=st.floats(0, 100),
+    shallow=st.integers(1, 20),
+    more=st.integers(1, 20),
+    rest=st.integers(1, 99),
+)
+def test_a_deeper_twin_amplifies_its_noise_less(
+    fixed: float, shallow: int, more: int, rest: int
+) -> None:
+    deep = shallow + more
+    whole = deep + rest
+    assert amplified(fixed, shallow, deep, whole) > amplified(fixed, shallow, deep + 1, whole) >= 0
+    # Against the worst that two lines through disturbed points can say.
+    cost = [fixed + layers for layers in (shallow, deep, whole)]
+    high = cost[1] * 1.01 + (cost[1] * 1.01 - cost[0] * 0.99) / more * rest
+    assert high / cost[2] - 1 <= 0.01 * (2**0.5 * amplified(fixed, shallow, deep, whole) + 1.01)
 
 
 def test_small_models_are_copied_whole_because_the_cache_would_hold_a_twin() -> None:
