@@ -3,7 +3,7 @@
     seconds = bytes / bandwidth x inverse share + weights x operations / integer rate
               + kernels x overhead + serving
 
-Sixteen constants with physical meaning for all cards: a card enters with its rated bandwidth, its
+Seventeen constants with physical meaning for all cards: a card enters with its rated bandwidth, its
 rated integer operations and its generation, so that a card without a row of its own borrows from
 its kind. Each constant has a guess and how far from it rows may pull it; few rows pull little.
 """
