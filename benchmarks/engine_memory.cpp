@@ -1,6 +1,12 @@
-// What llama.cpp's own dry run says a model takes, in bytes, for benchmarks/memory_arithmetic.py.
+// What llama.cpp says a model takes, in bytes, for benchmarks/memory_arithmetic.py and
+// benchmarks/memory_on_card.py.
 //
 //   engine_memory FILE [CONTEXT SLOTS UBATCH TYPE_K TYPE_V FLASH OUTPUTS]...
+//   engine_memory --load FILE CONTEXT SLOTS UBATCH TYPE_K TYPE_V FLASH OUTPUTS
+//
+// The first asks the engine's dry run. The second loads the model, evaluates a batch and a token,
+// and holds all of it until its input ends, so that the driver can be asked. Every layer goes to
+// the card where there is one; what is there is told apart (`card_...`).
 //
 // FILE may be a header alone (a sparse file of the full size): nothing is allocated. CONTEXT is of
 // one slot, FLASH 0 or 1, OUTPUTS how many tokens of a batch get logits. One line of JSON for each
@@ -9,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "llama-ext.h"
 #include "ggml-backend.h"
@@ -27,15 +34,34 @@ static void only_errors(ggml_log_level level, const char * text, void *) {
     if (level == GGML_LOG_LEVEL_ERROR) fputs(text, stderr);
 }
 
+static bool on_card(ggml_backend_buffer_type_t type) {
+    // A pinned host buffer belongs to the card's device too, and lies in main memory.
+    ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
+    return device && ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_GPU &&
+           !ggml_backend_buft_is_host(type);
+}
+
+// A batch and a token: scratch pages are touched, kernels and their work spaces are there.
+static bool evaluate(llama_context * context, int tokens) {
+    std::vector<llama_token> batch(tokens, 1);
+    if (llama_decode(context, llama_batch_get_one(batch.data(), tokens))) return false;
+    return !llama_decode(context, llama_batch_get_one(batch.data(), 1));
+}
+
 int main(int argc, char ** argv) {
     llama_log_set(only_errors, nullptr);
     llama_backend_init();
     llama_model_params model_params = llama_model_default_params();
-    model_params.no_alloc = true;
+    const bool load = argc > 1 && !strcmp(argv[1], "--load");
+    const int file = load ? 2 : 1;
+    model_params.no_alloc = !load;
     model_params.load_mode = LLAMA_LOAD_MODE_NONE;
-    llama_model * model = argc > 1 ? llama_model_load_from_file(argv[1], model_params) : nullptr;
+    model_params.n_gpu_layers = 999;
+    model_params.split_mode = LLAMA_SPLIT_MODE_NONE;
+    llama_model * model =
+        argc > file ? llama_model_load_from_file(argv[file], model_params) : nullptr;
     if (!model) return 1;
-    for (int i = 2; i + 7 <= argc; i += 7) {
+    for (int i = file + 1; i + 7 <= argc; i += 7) {
         llama_context_params params = llama_context_default_params();
         params.n_seq_max = atoi(argv[i + 1]);
         params.n_ctx = atoi(argv[i]) * params.n_seq_max;
@@ -54,15 +80,21 @@ int main(int argc, char ** argv) {
             fflush(stdout);
             continue;
         }
-        llama_memory_breakdown_data sum;
+        if (load && !evaluate(context, params.n_ubatch)) return 1;
+        llama_memory_breakdown_data sum, card;
         for (const auto & [type, part] : llama_get_memory_breakdown(context)) {
-            sum.model += part.model;
-            sum.context += part.context;
-            sum.compute += part.compute;
+            llama_memory_breakdown_data & into = on_card(type) ? card : sum;
+            into.model += part.model;
+            into.context += part.context;
+            into.compute += part.compute;
         }
-        printf("{\"tensors\": %llu, \"model\": %zu, \"context\": %zu, \"compute\": %zu}\n",
-               (unsigned long long) llama_model_size(model), sum.model, sum.context, sum.compute);
+        printf("{\"tensors\": %llu, \"model\": %zu, \"context\": %zu, \"compute\": %zu, "
+               "\"card_model\": %zu, \"card_context\": %zu, \"card_compute\": %zu}\n",
+               (unsigned long long) llama_model_size(model), sum.model, sum.context, sum.compute,
+               card.model, card.context, card.compute);
         fflush(stdout);
+        while (load && getchar() != EOF) {
+        }
         llama_free(context);
     }
     llama_model_free(model);
