@@ -25,6 +25,7 @@ from workhorse.knowledge.checkpoints import (
     model_tensor_names,
 )
 from workhorse.knowledge.quant_mixes import quant_mixes
+from workhorse.models.gguf import read_gguf
 from workhorse.models.safetensors import read_safetensors
 from workhorse.records import Attention
 from workhorse.units import MIB
@@ -241,7 +242,38 @@ def test_an_unknown_architecture_is_read_from_its_tensors(tmp_path: Path) -> Non
     assert (model.size_error_share or 0) > (known.size_error_share or 0)
 
 
+def test_an_unknown_architecture_with_names_of_its_own(tmp_path: Path) -> None:
+    config = llama_config(architectures=["BertModel"], model_type="bert")
+    tensors: Tensors = {"embeddings.word_embeddings.weight": ("F32", (1000, 512))}
+    said = refusal(write_all(tmp_path / "bert", checkpoint(config, tensors)))
+    assert "BertModel names its tensors in a way" in said
+
+
+def test_an_embedding_model(tmp_path: Path) -> None:
+    files = {**checkpoint(), "modules.json": b"[]"}
+    assert read(write_all(tmp_path / "embed", files)).pooling
+
+
 # ---------------------------------------------------------------- against the engine's own tools
+
+
+@pytest.mark.real
+def test_the_embedded_model_is_foretold_to_the_tensor(real_model: Path, tmp_path: Path) -> None:
+    """SmolLM2-135M as its publisher quantised it, against its config.json alone."""
+    config = llama_config(
+        num_hidden_layers=30, hidden_size=576, num_attention_heads=9, num_key_value_heads=3,
+        intermediate_size=1536, vocab_size=49152, tie_word_embeddings=True,
+    )  # fmt: skip
+    folder = write_all(tmp_path / "m", {"config.json": json.dumps(config).encode()})
+    foretold = read(folder, quant="Q4_1")
+    real = read_gguf(real_model)
+    if "SmolLM2-135M" not in real_model.name:
+        pytest.skip("another model was chosen for the tests")
+    assert {(t.name, t.type, t.shape, t.n_bytes) for t in foretold.tensors} == {
+        (t.name, t.type, t.shape, t.n_bytes) for t in real.tensors
+    }
+    assert foretold.attention == real.attention
+    assert foretold.file_bytes == pytest.approx(real.file_bytes, rel=0.01)
 
 
 @pytest.mark.parametrize("shape", GOLDEN)

@@ -1,5 +1,6 @@
 """Models read from hubs, mirrors and addresses: few requests, never the whole file."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,14 @@ def test_a_file_on_hugging_face(server: FileServer, tmp_path: Path) -> None:
 def test_the_only_model_of_a_repository_needs_no_name(server: FileServer) -> None:
     files = {"README.md": b"#", "mmproj-tiny-f16.gguf": b"GGUF", "tiny.gguf": TINY}
     assert read(REPO, publish_hf(server, REPO, files)).path == f"hf:{REPO}:tiny.gguf"
+
+
+def test_a_mirror_that_lists_only_names(server: FileServer) -> None:
+    environment = publish_hf(server, REPO, {"tiny.gguf": TINY})
+    del server.files[f"/api/models/{REPO}/tree/main?recursive=true"]
+    siblings = json.dumps({"id": REPO, "siblings": [{"rfilename": "tiny.gguf"}]}).encode()
+    server.files[f"/api/models/{REPO}/revision/main"] = siblings
+    assert read(REPO, environment).name == "Tiny"
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,14 @@ def test_a_plan_for_a_checkpoint_says_that_it_is_an_estimate(
 
 
 @pytest.mark.usefixtures("hub")
+def test_quants_of_one_checkpoint_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["maker/tiny-1.5B:Q8_0", "maker/tiny-1.5B:Q4_0"]
+    assert main(["plan", "--compare", *names, "--json", *CARD]) == EXIT_GOOD
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["quantisation"] for row in rows} == {"q8_0", "q4_0"}
+
+
+@pytest.mark.usefixtures("hub")
 def test_up_wants_the_weights_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["up", "hf:maker/tiny-GGUF:Q8_0", "--port", "0"]) == EXIT_FAILED
     said = capsys.readouterr().err

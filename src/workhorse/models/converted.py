@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from workhorse.errors import AppError
 from workhorse.knowledge.checkpoints import CheckpointKind, layer_tensor_names, model_tensor_names
 from workhorse.models.config_json import Config
 from workhorse.models.header import TENSORS_MAX
@@ -89,9 +90,20 @@ class Conversion:
             n_bytes = tensor_bytes(making.type, shape)
             done.append(Tensor(name, making.type, shape, n_bytes, offset))
             offset += n_bytes
-        if not any(tensor.name == "token_embd.weight" for tensor in done):
-            raise damaged(self._name, "its token embedding is missing", "缺少词嵌入张量")
+        if "token_embd.weight" not in self._made:
+            raise self._without_embedding()
         return tuple(done)
+
+    def _without_embedding(self) -> AppError:
+        if self._config.kind is not None:
+            return damaged(self._name, "its token embedding is missing", "缺少词嵌入张量")
+        arch = shown(self._config.architecture[:80]) or "it"
+        return unsupported(
+            self._name,
+            f"{arch} names its tensors in a way that this version does not know",
+            f"{arch} 的张量命名方式是本版本不认识的",
+            Text("Take a GGUF file of the model.", "请改用该模型的 GGUF 文件。"),
+        )
 
     def _add_rope_factors(self) -> None:
         """The small table that a converter makes from the scaling of Llama 3 and Gemma 4."""

@@ -34,6 +34,15 @@ class _HfEntry(msgspec.Struct):
     size: int | None = None
 
 
+class _HfSibling(msgspec.Struct):
+    rfilename: str
+    size: int | None = None
+
+
+class _HfRepository(msgspec.Struct):
+    siblings: list[_HfSibling]
+
+
 class _MsEntry(msgspec.Struct):
     Path: str = ""
     Type: str = "blob"
@@ -118,8 +127,13 @@ class HubFolder:
         revision = quote(source.revision, safe="")
         url = f"{source.endpoint}/api/models/{source.repo}/tree/{revision}?recursive=true"
         found: list[tuple[str, int | None]] = []
-        for _ in range(PAGES_MAX):
-            raw, headers = self._page(url)
+        for page in range(PAGES_MAX):
+            try:
+                raw, headers = self._page(url)
+            except Refused as refusal:
+                if page or refusal.status != 404 or self._code(refusal.headers):
+                    raise
+                return self._list_siblings(refusal)
             entries = self._decoded(raw, list[_HfEntry], url)
             found += [(entry.path, entry.size) for entry in entries if entry.type == "file"]
             following = _NEXT_PAGE.search(str(headers.get("Link", "")))
@@ -129,6 +143,18 @@ class HubFolder:
             _, _, question = following[1].partition("?")
             url = f"{url.partition('?')[0]}?{question}"
         return found[:FILES_MAX]
+
+    def _list_siblings(self, refused_tree: Refused) -> list[tuple[str, int | None]]:
+        """The files without their sizes, from mirrors that know no `tree`."""
+        source = self.source
+        revision = quote(source.revision, safe="")
+        url = f"{source.endpoint}/api/models/{source.repo}/revision/{revision}"
+        try:
+            raw, _ = self._page(url)
+        except Refused:
+            raise refused_tree from None
+        found = self._decoded(raw, _HfRepository, url).siblings
+        return [(sibling.rfilename, sibling.size) for sibling in found][:FILES_MAX]
 
     def _list_ms(self) -> list[tuple[str, int | None]]:
         source = self.source
