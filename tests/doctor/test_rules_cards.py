@@ -339,3 +339,17 @@ def test_a_slow_link_is_no_faster_than_its_port() -> None:
                       pcie_generation_max=3, pcie_generation_now=2)  # fmt: skip
     slow = found(riser)["link.slow"]
     assert "PCIe 2.0 x1" in slow.seen.en and "0.5" in slow.seen.en
+
+
+def test_a_remedy_is_for_every_card_that_is_ill() -> None:
+    capped = [card(index, power_limit_w=150.0) for index in (0, 1, 5)]
+    told = found(with_cards(*capped, card(7)))["gpu.power-limit"].command or ""
+    assert told.startswith("for i in 0 1 5; do ") and "-i $i " in told and told.endswith("; done")
+    alone = found(with_cards(card(0), card(3, power_limit_w=150.0)))["gpu.power-limit"].command
+    assert alone is not None and "-i 3 " in alone and "for " not in alone
+
+
+def test_cards_with_findings_of_their_own_keep_all_commands() -> None:
+    slow = {"busy_percent": 100, "sm_clock_now_mhz": 135, "sm_clock_max_mhz": 1380}
+    told = found(with_cards(card(0, **slow), card(1, **slow)))["gpu.clocks-low"].command or ""
+    assert "-i 0 " in told and "-i 1 " in told

@@ -285,3 +285,14 @@ def test_broken_texts_give_a_machine_all_the_same(text: str) -> None:
 def test_a_megabyte_of_near_misses_is_read_in_bounded_time() -> None:
     for unit in ("GPU0 ", "total ", "[ 1.", "/sys/a/", "ann@", "+-----", "# ", "Handle 0x00\n"):
         assert len(recognise({"x": unit * (2**19 // len(unit))}).files) <= 1
+
+
+def test_a_list_of_names_alone_is_a_machine_with_cards() -> None:
+    listing = "".join(
+        f"GPU {i}: {name} (UUID: GPU-00000000-0000-0000-0000-00000000000{i})\n"
+        for i, name in enumerate(("Tesla V100-SXM2-16GB", "Tesla P40"))
+    )
+    assert recognise({"a.txt": listing}).unknown == ()
+    machine = of({"a.txt": listing})
+    assert [gpu.name for gpu in machine.gpus] == ["Tesla V100-SXM2-16GB", "Tesla P40"]
+    assert machine.gpus[0].memory_total_bytes is None and machine.gpus[0].uuid is None

@@ -58,7 +58,7 @@ def judge_one(gpu: Gpu, events: tuple[KernelEvent, ...]) -> Finding | None:
         seen = rule(gpu, events)
         if seen is not None:
             code, text = seen
-            return finding(code, text, evidence=evidence(gpu, events), index=gpu.index)
+            return finding(code, text, evidence=evidence(gpu, events), cards=[gpu])
     return None
 
 

@@ -36,7 +36,7 @@ def modes(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
                 share_lost=1.0 if code == "gpu.prohibited" and len(found) == len(gpus) else None,
                 # A card of several that is closed leaves the others.
                 level="warning" if code == "gpu.prohibited" and len(found) < len(gpus) else None,
-                index=found[0].index,
+                cards=found,
             )
 
 
@@ -105,7 +105,7 @@ def ecc_modes(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
                 f"{show_bytes(gpu.memory_total_bytes)}"
                 for gpu in found
             ),
-            index=found[0].index,
+            cards=found,
         )
 
 

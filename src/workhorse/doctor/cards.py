@@ -173,7 +173,7 @@ def power_limits(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
                 f"{who.zh}功耗上限 {limit:g} W，默认 {default:g} W{now.zh}。",
             ),
             evidence=(heat_words(gpu) for gpu in found),
-            index=found[0].index,
+            cards=found,
             watts=f"{default:g}",
         )
 
@@ -195,7 +195,7 @@ def low_clocks(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
                 ),
                 evidence=(heat_words(gpu), f"memory {memory} MHz, P{gpu.performance_state}"),
                 share_lost=round(1 - memory / memory_max, 3),
-                index=gpu.index,
+                cards=[gpu],
             )
         elif (
             core
@@ -210,7 +210,7 @@ def low_clocks(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
                     f"{who.zh}正忙，但核心频率为 {core}/{core_max} MHz。",
                 ),
                 evidence=(heat_words(gpu),),
-                index=gpu.index,
+                cards=[gpu],
             )
 
 
@@ -239,7 +239,7 @@ def slow_memory(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
                 *(f"{c.kind}: {c.bytes_per_s:.4g} B/s, {c.method}" for c in gpu.copies),
             ),
             share_lost=round(1 - share / reachable, 3),
-            index=gpu.index,
+            cards=[gpu],
         )
 
 

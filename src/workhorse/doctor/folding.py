@@ -75,12 +75,14 @@ def gather(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def together(group: list[Finding]) -> Finding:
-    """One finding of several equal ones; the command is that of the first card."""
+    """One finding of several equal ones, with the commands of all of them."""
     if len(group) == 1:
         return group[0]
     losses = [f.share_lost for f in group if f.share_lost is not None]
+    commands = dict.fromkeys(f.command for f in group if f.command)
     return replace(
         group[0],
+        command="; ".join(commands) or None,
         seen=Text(" ".join(f.seen.en for f in group), "".join(f.seen.zh for f in group)),
         evidence=tuple(dict.fromkeys(line for f in group for line in f.evidence)),
         share_lost=max(losses, default=None),

@@ -32,13 +32,16 @@ def finding(
     level: Level | None = None,
     share_lost: float | None = None,
     sure: Literal["certain", "likely", "possible"] | None = None,
+    cards: Sequence[Gpu] = (),
     **values: object,
 ) -> Finding:
     """The finding `code` in the words of knowledge/findings.toml.
 
-    `values` fill the places in its words, `level` and `sure` replace the table's.
+    `values` fill the places in its words, `level` and `sure` replace the table's; `cards` are those
+    that its command is for.
     """
     row = wordings()[code]
+    command = row.command.format(**values, index="{index}") if row.command else None
     return Finding(
         code=code,
         level=level or row.level,
@@ -46,11 +49,19 @@ def finding(
         why=Text(row.why_en.format(**values), row.why_zh.format(**values)),
         remedy=Text(row.step_en.format(**values), row.step_zh.format(**values)),
         source=row.source,
-        command=row.command.format(**values) if row.command else None,
+        command=_for_each(command, cards) if command and cards else command,
         evidence=tuple(evidence),
         share_lost=share_lost,
         sure=sure or row.sure,
     )
+
+
+def _for_each(command: str, cards: Sequence[Gpu]) -> str:
+    """The command for each of the cards, `{index}` in it being a card's number."""
+    if "{index}" not in command or len(cards) == 1:
+        return command.replace("{index}", str(cards[0].index))
+    numbers = " ".join(str(gpu.index) for gpu in cards)
+    return f"for i in {numbers}; do {command.replace('{index}', '$i')}; done"
 
 
 def alike(gpus: Iterable[Gpu], key: Callable[[Gpu], K | None]) -> list[tuple[K, list[Gpu]]]:

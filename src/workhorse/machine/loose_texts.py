@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from workhorse.machine.card_text import card_files
 from workhorse.machine.cpu import CPU_ROOT
@@ -86,9 +87,10 @@ _OPENER = re.compile(
 )
 # Pieces of these add up: one log from many pastes, one bus from many cards.
 # Nobody reads these: they tell nothing that the others would not.
-_UNREAD = frozenset({CARDS, NVLINKS})
+_UNREAD = frozenset({NVLINKS})
 _JOINED = frozenset({LSPCI, DMESG})
 _NOTED_MAX = 40
+_CARDS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +213,7 @@ def _with_kernel_files(found: dict[str, str], unknown: tuple[str, ...]) -> Loose
         found = {**found, SMI_Q: query_text(found[SMI_XML])}
     if LSPCI not in found and not any(path.startswith(PCI_ROOT) for path in found):
         made |= card_files(*(found.get(path) for path in (SMI_Q, SMI, TOPO)))
-    listed = parse_csv(found.get(SMI_CSV, ""))
+    listed = parse_csv(found.get(SMI_CSV, "")) or _names_alone(found)
     if listed is not None and SMI_Q not in found:
         cuda = re.search(r"CUDA Version: (\d{1,2})\.(\d)", found.get(SMI, ""))
         version = int(cuda[1]) * 1000 + int(cuda[2]) * 10 if cuda else None
@@ -234,6 +236,14 @@ def _with_kernel_files(found: dict[str, str], unknown: tuple[str, ...]) -> Loose
         cores_inferred=not told and inferred(lscpu, table),
         learned_from=_sources(found, made),
     )
+
+
+def _names_alone(found: Mapping[str, str]) -> dict[str, Any] | None:
+    """The cards of `nvidia-smi -L`, where nothing else lists them; None when it is not there."""
+    if SMI in found or CARDS not in found:
+        return None
+    names = re.findall(r"^GPU \d{1,3}: (.{1,60}?) \(UUID: ", found[CARDS], re.MULTILINE)
+    return {"driver_version": None, "gpus": [{"name": name} for name in names[:_CARDS_MAX]]}
 
 
 def _sources(found: dict[str, str], made: dict[str, str]) -> dict[str, str]:
