@@ -129,8 +129,16 @@ def run_list(args: argparse.Namespace, work: Work) -> int:
         Text("answered", "验证于"),
         Text("disk", "占用"),
     )
-    print_table(Text("Engine builds", "引擎构建"), head, rows, args.lang)
     out = console()
+    if rows:
+        print_table(Text("Engine builds", "引擎构建"), head, rows, args.lang)
+    else:
+        none = Text(
+            "There is no engine build; the embedded engine needs none. `workhorse engine build` "
+            "makes one for this CPU.",
+            "没有任何引擎构建；内置引擎无需构建。`workhorse engine build` 可为本机 CPU 构建。",
+        )
+        out.print(none.in_language(args.lang), markup=False)
     if listing.tools_bytes or listing.unfinished_bytes:
         tools, begun = show_bytes(listing.tools_bytes), show_bytes(listing.unfinished_bytes)
         text = Text(

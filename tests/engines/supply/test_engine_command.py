@@ -139,7 +139,9 @@ def test_wrong_usage(tmp_path: Path, words: list[str], said: str, code: int) -> 
 
 
 def test_nothing_is_there(tmp_path: Path) -> None:
-    assert workhorse(tmp_path, "engine", "list").returncode == 0
+    listed = workhorse(tmp_path, "engine", "list")
+    assert listed.returncode == 0
+    assert "There is no engine build" in listed.stdout
     done = workhorse(tmp_path, "engine", "verify", language="zh")
     assert (done.returncode, done.stdout) == (0, "没有任何构建。\n")
     assert json.loads(workhorse(tmp_path, "engine", "verify", "--json").stdout) == {}
