@@ -274,6 +274,16 @@ def test_a_bare_benchmark_shows_more(reader: Reader) -> None:
     assert decode(shape, reader, served=False) > decode(shape, reader)
 
 
+def test_latent_attention_on_an_old_card_may_be_slow() -> None:
+    shape = builders.model(layers=27)
+    latent = tuple(replace(a, kv_heads=1, key_size=576, value_size=0) for a in shape.attention if a)
+    mla = replace(shape, attention=latent)
+    old, new = (promise(mla, card(capability=c)).decode_tokens_per_s for c in ((7, 0), (8, 0)))
+    assert old is not None and new is not None
+    assert old.low < 0.2 * old.value and "MLA" in old.source.en
+    assert new.low > 0.7 * new.value and "MLA" not in new.source.en
+
+
 def test_an_odd_architecture_starts_more_kernels() -> None:
     shape = builders.model(layers=48)
     assert decode(replace(shape, architecture="qwen4exp"), card()) < decode(shape, card())

@@ -36,6 +36,10 @@ STREAM_OVERHEAD = 0.15
 # by one row at depth 8192 (gpt-oss-20b, b6129), later ones by a 32B on one H200 (2026-11).
 ATTENTION_SHARE, ATTENTION_SHARE_FROM_8_0 = 0.045, 0.3
 
+# Flash attention over a latent KV left a fifth of decode on a V100 (DeepSeek-Coder-V2-Lite, b11096,
+# one published run); whether it does on others of that age is not known, so the band is wide.
+SLOW_LATENT_BELOW, LATENT_LOW = (7, 5), 0.18
+
 # One handover of activations between devices: a copy to wait for, twice (estimated; experts in
 # main memory behind an RTX 4090 and an RTX 3090 leave room for 20 to 50 µs, published 2026-09).
 CROSSING_S = 35e-6
@@ -108,6 +112,8 @@ def step(question: Question, readers: Mapping[str, Reader], streams: int = 1) ->
             found = card_terms(device, reader, asked, single[device], batch)
             band = published_fit().band(reader.capability or UNKNOWN_CAPABILITY)
             low, high = 1 - band, 1 + band
+            if slow_latent_attention(question.model, reader):
+                low = LATENT_LOW
         else:
             known = speed_constants()
             found = cpu_terms(device, reader, asked, single[device], question.model, known, batch)
@@ -122,6 +128,13 @@ def step(question: Question, readers: Mapping[str, Reader], streams: int = 1) ->
     low = sum(seconds / total * low for seconds, low, _ in bands) + rest * 0.5
     high = sum(seconds / total * high for seconds, _, high in bands) + rest * 2.0
     return Step(tuple(terms), low, high)
+
+
+def slow_latent_attention(model: Model, reader: Reader) -> bool:
+    """True where flash attention over a latent KV (MLA) was seen to lose most of the speed."""
+    latent = any(a is not None and not a.value_size for a in model.attention)
+    capability = reader.capability or UNKNOWN_CAPABILITY
+    return latent and reader.device == "gpu" and capability < SLOW_LATENT_BELOW
 
 
 def rates_of(reader: Reader) -> Rates:

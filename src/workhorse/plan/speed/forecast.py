@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from workhorse.knowledge.speeds import speed_constants
 from workhorse.plan.speed.cards import published_fit
-from workhorse.plan.speed.decode import Question, Step, step
+from workhorse.plan.speed.decode import Question, Step, slow_latent_attention, step
 from workhorse.plan.speed.device import Reader
 from workhorse.plan.speed.learned import Experience, Setup, correction, learned
 from workhorse.plan.speed.loading import loading
@@ -65,7 +65,7 @@ def forecast(
     decode = learned(plain, model, setup, history)
     if decode is None:
         decode = Estimate(
-            plain, plain * low, plain * high, "tok/s", "estimated", source_of(devices)
+            plain, plain * low, plain * high, "tok/s", "estimated", source_of(model, devices)
         )
     decode = capped(decode, ceiling.value)
     factor = correction(model, setup, history)
@@ -154,7 +154,7 @@ def ceiling_of(question: Question, readers: Mapping[str, Reader]) -> Estimate:
     )
 
 
-def source_of(readers: Mapping[str, Reader]) -> Text:
+def source_of(model: Model, readers: Mapping[str, Reader]) -> Text:
     """What a forecast by constants alone rests on."""
     used = [reader for reader in readers.values() if reader.bandwidth_bytes_per_s]
     known = speed_constants()
@@ -167,6 +167,9 @@ def source_of(readers: Mapping[str, Reader]) -> Text:
     if any(reader.device == "cpu" for reader in used):
         parts.append(f"constants {known.date}: {known.source}")
         parts_zh.append(f"常数（{known.date}）：{known.source}")
+    if any(slow_latent_attention(model, reader) for reader in used):
+        parts.append("flash attention with MLA lost 80 % on a V100 in one published run")
+        parts_zh.append("公开数据中 V100 上 MLA 开启 flash attention 曾损失 80 %")
     return Text("; ".join(parts), "；".join(parts_zh))
 
 
