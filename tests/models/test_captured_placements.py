@@ -12,11 +12,12 @@ from published_shapes import PUBLISHED
 
 from workhorse.machine.probe import probe
 from workhorse.models.gguf import read_gguf
-from workhorse.plan.memory import device_bytes
+from workhorse.plan.cuts import Cut, Sizes
+from workhorse.plan.memory import Layout, device_bytes
 from workhorse.plan.planner import make_plan
 from workhorse.plan.what_if import assumed_build
 from workhorse.plan.wish import Wish
-from workhorse.units import GIB
+from workhorse.units import GIB, MIB
 
 TESTS = Path(__file__).parents[1]
 GOLDEN = TESTS / "plan" / "goldens" / "placements.json"
@@ -59,3 +60,19 @@ def test_published_models_on_captured_machines(machine: str, tmp_path: Path) -> 
         goldens[machine] = found
         GOLDEN.write_text(json.dumps(goldens, indent=1, ensure_ascii=False) + "\n", "utf-8")
     assert found == goldens[machine]
+
+
+def test_layers_on_a_card_are_counted_as_the_engine_counts_them(tmp_path: Path) -> None:
+    # llama-server 0.5.0 (0c1e570) on one H200, Qwen2.5 7B, `-ngl 10 -c 4096`: `offloaded 10/29
+    # layers`, KV 72 MiB on the card and 152 MiB beside it, compute 183.44 MiB (2026-11).
+    model = read_gguf(PUBLISHED["Qwen2.5-7B"].header().write(tmp_path / "seven.gguf"))
+    sizes, layout = Sizes(model), Layout(4096, 1)
+    cut = Cut((10,), model.layers, 0, False)
+    lines = {(x.device, x.item): x.n_bytes for x in sizes.lines(layout, cut, ["GPU 0"])}
+    assert (lines[("GPU 0", "kv")], lines[("RAM", "kv")]) == (72 * MIB, 152 * MIB)
+    assert lines[("GPU 0", "compute")] == pytest.approx(183.44 * MIB, rel=0.15)
+    whole = {
+        (x.device, x.item): x.n_bytes
+        for x in sizes.lines(layout, Cut((29,), model.layers, 0, False), ["GPU 0"])
+    }
+    assert whole[("GPU 0", "compute")] == pytest.approx(136.01 * MIB, rel=0.1)
