@@ -2,6 +2,7 @@
 
     python benchmarks/twin_accuracy.py OUT.json [--engine PATH] --vocabularies DIR [--only NAME ...]
     python benchmarks/twin_accuracy.py OUT.json [--engine PATH] --model MODEL.gguf
+    python benchmarks/twin_accuracy.py OUT.json --engine PATH --vocabularies DIR --skeletons
 
 The whole models have random valid blocks too (but for --model): no weights are downloaded. DIR
 has llama.cpp's `ggml-vocab-*.gguf`. Prints one row a model, and writes all raw times to OUT.json.
@@ -22,19 +23,18 @@ from statistics import median
 from workhorse.bench.scenario import scenario_for
 from workhorse.engines.find import binary_build, embedded_build
 from workhorse.engines.openmp import ensure_openmp
-from workhorse.errors import AppError
 from workhorse.machine.probe import probe
 from workhorse.models.gguf import describe, read_gguf
 from workhorse.models.header import read_header
 from workhorse.plan.planner import make_plan
 from workhorse.plan.wish import Wish
-from workhorse.records import EngineBuild, Machine, Plan
+from workhorse.records import EngineBuild, Machine
 from workhorse.rehearse.job import Wanted, memory_room, plan_for
 from workhorse.rehearse.measure import measure_twins
 from workhorse.rehearse.protocol import Protocol
 from workhorse.rehearse.result import conclude
 from workhorse.rehearse.scratch import scratch
-from workhorse.rehearse.skeleton import dry_run, dry_run_program, write_skeleton
+from workhorse.rehearse.skeleton import dry_run, write_skeleton
 from workhorse.rehearse.source import Key, Part, local_parts, metadata
 from workhorse.rehearse.twin import last_level_cache, make_twin, plan_twins
 from workhorse.rehearse.twin_file import pieces, write_twin
@@ -90,7 +90,6 @@ class Row:
     prefill_low: float
     prefill_high: float
     prefill_measured: float
-    skeletons_equal: str  # dry runs with the same answer on the skeleton and on the whole file
     noise_share: float  # of the whole model's own rounds: (most - least) / median
     times: list[dict[str, list[float]]]
 
@@ -103,7 +102,7 @@ class Row:
             f"| {self.name} | {self.whole_bytes / 1e9:.2f} | {twins} of {self.layers} "
             f"| {self.decode_predicted:.4g} / {self.decode_measured:.4g} | {decode:+.1%} "
             f"| {self.prefill_predicted:.4g} / {self.prefill_measured:.4g} | {prefill:+.1%} "
-            f"| {self.noise_share:.0%} | {self.skeletons_equal} |"
+            f"| {self.noise_share:.0%} |"
         )
 
 
@@ -117,12 +116,16 @@ def main() -> None:
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--scratch", type=Path, default=Path("twins"))
     parser.add_argument("--prompt-tokens", type=int, default=PROMPT_TOKENS)
+    parser.add_argument("--skeletons", action="store_true", help="compare dry runs instead")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     args = parser.parse_args()
     machine, build = probe(measure_s=0), engine(args.engine)
     rows: list[Row] = []
     for name, model in models(args):
         with model as path:
+            if args.skeletons:
+                print(f"| {name} | {skeletons(path, machine, build, args.scratch)} |", flush=True)
+                continue
             row = measure(name, path, machine, build, args)
         rows.append(row)
         print(row.markdown(), flush=True)
@@ -211,7 +214,6 @@ def measure(
     decode, prefill = found.forecast.decode_tokens_per_s, found.forecast.prefill_tokens_per_s
     assert decode is not None
     whole = times[-1]
-    equal = skeletons(path, plan, args.scratch)
     return Row(
         name,
         model.layers,
@@ -225,18 +227,14 @@ def measure(
         prefill.low,
         prefill.high,
         args.prompt_tokens / median(whole.prompt_s),
-        equal,
         spread(whole.token_s),
         [asdict(one) for one in times],
     )
 
 
-def skeletons(path: Path, plan: Plan, folder: Path) -> str:
-    """How many of several settings have the engine say the same of the header alone."""
-    try:
-        dry_run_program(plan.engine)
-    except AppError:
-        return "—"
+def skeletons(path: Path, machine: Machine, build: EngineBuild, folder: Path) -> str:
+    """Under how many of several settings the engine says the same of the header alone."""
+    plan = make_plan(machine, read_gguf(path), build, Wish())
     settings = [
         replace(plan, context_tokens=context, slots=slots, kv_type_k=kv, kv_type_v=kv)
         for context in (512, 8192)
