@@ -165,3 +165,8 @@ def test_a_sentence_that_never_ends_does_not_swallow_the_log() -> None:
     endless = "NVRM: API mismatch: the client\n" + "NVRM: goes on and on\n" * 40
     events = parse_log(endless + XID_79)
     assert events[-1].number == 79 and max(len(e.text) for e in events) <= 400
+
+
+def test_the_serial_number_of_a_card_that_fell_off_is_not_kept() -> None:
+    (event,) = parse_log("NVRM: GPU 0000:3b:00.0: GPU serial number is 0324017012345.")
+    assert "0324017012345" not in event.text and event.pci_address == "0000:3b:00.0"

@@ -51,8 +51,10 @@ _XML_NAMED = re.compile(
     r"(<(serial|uuid|pdi|gpu_fabric_guid|cluster_uuid)>)[^<]*(</\2>)", _ANY_CASE
 )
 _SERIAL_IN_LINE = re.compile(
-    r"\b(serial ?number|serial|s/n|wwn|wwid)([ \t]*[:=][ \t]*|[ \t]+(?=[0-9a-f]{2}-))"
-    r"(?!removed)(?=[^\s,;<]*\d)([^\s,;<]+)",
+    r"\b(serial ?number|serial|s/n|wwn|wwid)"
+    # NVIDIA's driver says `GPU serial number is 0324…` of a card that fell off the bus.
+    r"([ \t]*[:=][ \t]*|[ \t]+is[ \t]+|[ \t]+(?=[0-9a-f]{2}-|\d{8}))"
+    r"(?!removed)(?=[^\s,;<]*\d)([^\s,;<]*[^\s,;<.])",
     _ANY_CASE,
 )
 # What an unset field says is a fact, and not personal.
