@@ -90,6 +90,11 @@ def test_a_list_of_indexes_may_go_on_but_not_end_early(
         read(file, tmp_path)
 
 
+@pytest.mark.parametrize(("kind", "pools"), [(0, False), (1, True), (3, True), (2**32 - 1, False)])
+def test_a_pooling_that_is_not_specified_is_none(kind: int, pools: bool, tmp_path: Path) -> None:
+    assert read(llama().key("llama.pooling_type", U32, kind), tmp_path).pooling is pools
+
+
 def projector_of(file: Gguf) -> Projector:
     raw = file.build()
     header = read_header(lambda at, count: raw[at : at + count], len(raw), name="mmproj.gguf")

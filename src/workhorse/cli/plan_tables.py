@@ -96,7 +96,7 @@ def print_comparison(rows: Sequence[Compared], language: Language) -> None:
         (
             (
                 row.name,
-                f"{show_bytes(row.weight_bytes)} ({row.bits_a_weight:.1f} bit)",
+                f"{show_bytes(row.weight_bytes)} ({row.quantisation}, {row.bits_a_weight:.1f} bit)",
                 fits_where(row, language),
                 show_speed(row.decode_tokens_per_s) if row.fit != "no" else UNKNOWN,
                 show_speed(row.prefill_tokens_per_s) if row.fit != "no" else UNKNOWN,
@@ -137,7 +137,8 @@ def item_name(line: BudgetLine, language: Language) -> str:
     item = ITEMS[line.item].in_language(language)
     if line.part is None:
         return item
-    return f"{item}: {PARTS[line.part].in_language(language)}"
+    colon = Text(": ", "：").in_language(language)
+    return f"{item}{colon}{PARTS[line.part].in_language(language)}"
 
 
 def print_placement(plan: Plan, language: Language) -> None:

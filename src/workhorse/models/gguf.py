@@ -22,6 +22,9 @@ from workhorse.text import Text
 # LLAMA_MAX_LAYERS, src/llama-hparams.h of llama.cpp, commit 0c1e57098, 2026-10-01.
 LAYERS_MAX = 512
 
+# LLAMA_POOLING_TYPE_NONE and _UNSPECIFIED (-1, which the engine's own saver writes).
+NO_POOLING = (None, 0, 2**32 - 1)
+
 # What `general.type` says of files that belong beside a model (gguf-py, constants.py, 2026-10).
 COMPANIONS = {
     "adapter": Text("an adapter (LoRA)", "适配器（LoRA）"),
@@ -80,7 +83,7 @@ def describe(headers: Sequence[Header], path: Path) -> Model:
         experts_used=max(meta.counts("{arch}.expert_used_count", layers) or (0,)),
         quantisation=_quantisation(tensors),
         chat_template=meta.text("tokenizer.chat_template"),
-        pooling=bool(pooling) or architecture(meta.architecture).embeds,
+        pooling=pooling not in NO_POOLING or architecture(meta.architecture).embeds,
         licence=_licence(meta),
         recurrent=layer_states(meta, layers, embedding_size, heads),
         known=known_architecture(meta.architecture),
