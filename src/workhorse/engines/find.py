@@ -146,8 +146,8 @@ def cannot_run(program: Path, cause: str) -> AppError:
             f"引擎 {program} 无法运行：{cause}。",
         ),
         Text(
-            "Build llama-server on this machine, or leave out --engine for the embedded engine.",
-            "请在本机编译 llama-server，或不加 --engine 使用内置引擎。",
+            "Make one for this machine (workhorse engine build), or leave out --engine.",
+            "请为本机构建（workhorse engine build），或不加 --engine。",
         ),
         speaker="engine",
     )

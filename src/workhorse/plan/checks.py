@@ -23,12 +23,11 @@ def check_cpu(machine: Machine, build: EngineBuild) -> tuple[Finding, ...]:
                 f"引擎 {build.engine} {build.version} 会直接使用这些指令，运行时会因非法指令崩溃。",
             ),
             remedy=Text(
-                "Use a llama-server built for this CPU (cmake -DGGML_NATIVE=ON on this machine) "
-                "and pass it.",
-                "请在本机编译适合该 CPU 的 llama-server（cmake -DGGML_NATIVE=ON），再用参数指定。",
+                "Make an engine for this CPU on that machine; `up` then takes it.",
+                "请在该机器上构建适合其 CPU 的引擎，之后 `up` 会自动使用。",
             ),
             source=build.source,
-            command="workhorse up --engine /path/to/llama-server",
+            command="workhorse engine build",
         ),
     )
 

@@ -46,6 +46,10 @@ def test_a_build_from_its_install_to_its_removal(home: Path, tmp_path: Path) -> 
     assert listed["builds"][0]["proven_at"].startswith("20")
     assert "mine" in workhorse(home, "engine", "list").stdout
 
+    again = workhorse(home, "engine", "install", str(archive), "--name", "mine")
+    assert again.returncode == 2
+    assert "There is a build 'mine' already" in again.stderr
+
     verdict = workhorse(home, "engine", "verify", "--json")
     assert verdict.returncode == 0, verdict.stderr
     codes = [finding["code"] for finding in json.loads(verdict.stdout)["mine"]["findings"]]
