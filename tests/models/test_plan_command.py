@@ -4,11 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
+from file_server import FileServer
+from gguf_builder import llama
+from hub_server import publish_hf
 from published_shapes import PUBLISHED
 
 from workhorse.cli import main
 from workhorse.codec import from_json
 from workhorse.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE
+from workhorse.models.every import read_every
 from workhorse.plan.compare import quality_note
 from workhorse.records import Plan
 
@@ -134,3 +138,27 @@ def test_what_nobody_published_has_no_quality_note() -> None:
     assert quality_note("mxfp4") is None
     note = quality_note("q4_k")
     assert note is not None and "0.1754" in note.en and "0.1754" in note.zh
+
+
+def test_a_folder_counts_with_all_of_its_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    for name in ("Llama-3.1-8B", "Mistral-7B-v0.3"):
+        file_of(name, folder)
+    (folder / "mmproj-f16.gguf").write_bytes(b"GGUF")
+    assert main(["plan", "--compare", str(folder), *PARTS, "--json"]) == EXIT_GOOD
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["name"] for row in rows} == {"Llama-3.1-8B", "Mistral-7B-v0.3"}
+
+
+def test_a_repository_counts_with_all_of_its_quants(server: FileServer) -> None:
+    names = ("tiny-Q4_K_M.gguf", "tiny-Q8_0.gguf")
+    environment = publish_hf(server, "maker/tiny", dict.fromkeys(names, llama().build()))
+    found = read_every("hf:maker/tiny", environment=environment)
+    assert [model.path for model in found] == [f"hf:maker/tiny:{name}" for name in names]
+    (one,) = read_every("hf:maker/tiny", quant="Q8_0", environment=environment)
+    assert one.path.endswith("Q8_0.gguf")
+    (named,) = read_every(f"hf:maker/tiny:{names[0]}", environment=environment)
+    assert named.path.endswith(names[0])

@@ -59,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
         nargs="+",
         metavar="MODEL",
         help=Text(
-            "rank several models or quants for the machine", "比较多个模型或量化并排序"
+            "rank models and quants for the machine; a repository or folder counts with all of its",
+            "对多个模型和量化排序；仓库或目录按其中全部模型计算",
         ).in_language(language),
     )
     parser.add_argument(
@@ -164,11 +165,12 @@ def parts_of(args: argparse.Namespace) -> "Parts | None":
 
 def compare(args: argparse.Namespace, ask: "Ask") -> int:
     """Print the models ranked; exit 3 when none of them fits."""
-    from workhorse.models.read import read_model
+    from workhorse.models.every import read_every
     from workhorse.up import look_around
 
     words = [*([str(args.model)] if args.model else []), *args.compare]
-    models = [read_model(word, quant=args.quant) for word in dict.fromkeys(words)]
+    named = dict.fromkeys(words)
+    models = [model for word in named for model in read_every(word, quant=args.quant)]
     ground = look_around(ask, places())
     rows = ranked(compared(model, ground.decide(model, ask.wish).plan) for model in models)
     if args.json:

@@ -25,7 +25,7 @@ def choose(listing: Mapping[str, int | None], wanted: str | None, label: str) ->
     """
     if wanted is not None and wanted in listing:
         return wanted
-    models = _models(listing)
+    models = gguf_models(listing)
     if wanted is not None and wanted.lower().endswith((".gguf", ".safetensors", ".json")):
         raise no_such_file(label, wanted, list(listing))
     if wanted is not None:
@@ -44,7 +44,7 @@ def choose(listing: Mapping[str, int | None], wanted: str | None, label: str) ->
     raise _which(label, models, None)
 
 
-def _models(listing: Mapping[str, int | None]) -> dict[str, tuple[str, int | None]]:
+def gguf_models(listing: Mapping[str, int | None]) -> dict[str, tuple[str, int | None]]:
     """Model name -> its first file and its bytes in all parts."""
     models: dict[str, tuple[str, int | None]] = {}
     for name in sorted(listing):
