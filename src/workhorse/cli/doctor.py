@@ -56,10 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     parser.add_argument(
         "--engine",
         type=Path,
-        metavar="PATH",
+        metavar="NAME|PATH",
         help=Text(
-            "the llama-server for that model; left out: the embedded engine",
-            "运行该模型的 llama-server；省略则用内置引擎",
+            "the installed build or llama-server for that model; left out: the embedded engine",
+            "运行该模型的已安装构建或 llama-server；省略则用内置引擎",
         ).in_language(language),
     )
     parser.add_argument(
@@ -84,7 +84,9 @@ def run(args: argparse.Namespace) -> int:
 def examine(args: argparse.Namespace) -> Verdict:
     """Read the machine, and the model if there is one, and judge them."""
     from workhorse.doctor.judge import judge
-    from workhorse.engines.find import binary_build, embedded_build
+    from workhorse.engines.find import embedded_build
+    from workhorse.engines.supply.builds import Builds
+    from workhorse.engines.supply.pick import named_engine
     from workhorse.models.gguf import read_gguf
 
     if args.engine and not args.model:
@@ -97,7 +99,7 @@ def examine(args: argparse.Namespace) -> Verdict:
     model = read_gguf(args.model) if args.model else None
     build = None
     if args.engine:
-        build = binary_build(args.engine)
+        build = named_engine(args.engine, Builds(places().engines)).build
     elif model is not None:
         build = embedded_build()
     return judge(read(args), model, build)
