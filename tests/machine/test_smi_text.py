@@ -248,3 +248,27 @@ def test_a_table_with_errors_in_it_says_so() -> None:
     answers = parse_table(table.replace(row, row.replace("N/A", "ERR!", 1), 1))
     assert answers is not None
     assert [g.get("unreadable") for g in answers.gpus] == ["ERR!", None]
+
+
+# The headings of branch 610 and later.
+TABLE_610 = "KMD Version: 610.43.02     CUDA UMD Version: 13.3    "
+QUERY_610 = """Driver Version                : 610.43.02 [Deprecated; will be removed in CUDA 14.0.]
+CUDA Version                  : 13.3 [Deprecated; will be removed in CUDA 14.0.]
+KMD Version                   : 610.43.02
+CUDA UMD Version              : 13.3
+"""
+
+
+def test_versions_under_the_names_that_newer_drivers_give_them() -> None:
+    old = text("smi_h200_580")
+    head = re.search(r"Driver Version: .*CUDA Version: \S+ +", old)
+    assert head is not None
+    table = parse_table(old.replace(head[0], TABLE_610))
+    assert table is not None and table.gpus
+    assert (table.driver_version, table.cuda_version) == ("610.43.02", 13030)
+    query = re.sub(r"Driver Version.*\nCUDA Version.*\n", QUERY_610, text("smi_q_h200_580"))
+    answers = parse_query(query)
+    assert answers is not None
+    assert (answers.driver_version, answers.cuda_version) == ("610.43.02", 13030)
+    alone = parse_query(query.replace(QUERY_610, "\n".join(QUERY_610.splitlines()[2:]) + "\n"))
+    assert alone is not None and alone.driver_version == "610.43.02"

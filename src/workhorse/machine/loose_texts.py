@@ -215,7 +215,7 @@ def _with_kernel_files(found: dict[str, str], unknown: tuple[str, ...]) -> Loose
         made |= card_files(*(found.get(path) for path in (SMI_Q, SMI, TOPO)))
     listed = parse_csv(found.get(SMI_CSV, "")) or _names_alone(found)
     if listed is not None and SMI_Q not in found:
-        cuda = re.search(r"CUDA Version: (\d{1,2})\.(\d)", found.get(SMI, ""))
+        cuda = re.search(r"CUDA (?:UMD )?Version: (\d{1,2})\.(\d)", found.get(SMI, ""))
         version = int(cuda[1]) * 1000 + int(cuda[2]) * 10 if cuda else None
         made[NVML_CAPTURE] = json.dumps(listed | {"cuda_version": version})
     uname = re.search(

@@ -58,7 +58,7 @@ def parse_csv(text: str) -> dict[str, Any] | None:
         if key is None or len(row) != len(heads) or len(gpus) >= _ROWS_MAX:
             continue
         gpus.setdefault(key, _facts(cells))
-        driver = driver or words(cells.get("driver_version"))
+        driver = driver or words(cells.get("driver_version") or cells.get("kmd_version"))
     return {"driver_version": driver, "gpus": list(gpus.values())} if gpus else None
 
 

@@ -1,6 +1,6 @@
 """Read what `nvidia-smi` prints, where NVML gives nothing: an old driver, a capture of texts.
 
-Both forms (`nvidia-smi -q` and the plain table, drivers 410 to 580) become the raw answers that
+Both forms (`nvidia-smi -q` and the plain table, drivers 352 to 617) become the raw answers that
 NVML would have given, in NVML's units. Whatever is not there, or says N/A, [Not Supported], ERR!
 or Unknown Error, is left out. Pure but for asking `files`.
 """
@@ -18,6 +18,9 @@ from workhorse.units import MIB
 
 _GPUS_MAX = 64
 _LINES_MAX = 20_000
+# From branch 610 on (2026-06) the versions have other names, and `-q` says `[Deprecated; …]` behind
+# those of the old ones: docs.nvidia.com/deploy/nvidia-smi.
+_DRIVER, _CUDA = "(?:Driver|KMD) Version", "CUDA (?:UMD )?Version"
 # What nvidia-smi says where NVML gives a number (nvmlReturn_t in nvml.h, driver 580).
 _FAILURES = (
     (r"version mismatch", 18),
@@ -62,8 +65,8 @@ def parse_query(text: str | None) -> NvmlAnswers | None:
     starts = [i for i, line in enumerate(lines) if re.match(r"GPU [0-9A-Fa-f:.]{12,16}\s*$", line)]
     head = "\n".join(lines[: starts[0] if starts else None])
     return NvmlAnswers(
-        driver_version=words(_first(r"^Driver Version\s*: (\S+)$", head)),
-        cuda_version=_cuda(_first(r"^CUDA Version\s*: (\S+)$", head)),
+        driver_version=words(_first(rf"^{_DRIVER}\s*: (\d\S*)", head)),
+        cuda_version=_cuda(_first(rf"^{_CUDA}\s*: (\S+)", head)),
         gpus=tuple(
             gpu_facts(lines[start].split()[1], lines[start + 1 : end])
             for start, end in islice(pairwise([*starts, len(lines)]), _GPUS_MAX)
@@ -93,12 +96,12 @@ def parse_table(text: str | None) -> NvmlAnswers | None:
         elif facts is not None:
             facts.update(_state_facts(line))
     head = "\n".join(lines[:20])
-    version = _first(r"Driver Version: (\d[\w.]{0,30})", head)
+    version = _first(rf"{_DRIVER}: (\d[\w.]{{0,30}})", head)
     if not cards and version is None:
         return _failure(text)
     return NvmlAnswers(
         driver_version=version,
-        cuda_version=_cuda(_first(r"CUDA Version: (\S+)", head)),
+        cuda_version=_cuda(_first(rf"{_CUDA}: (\S+)", head)),
         gpus=tuple(cards[index] for index in sorted(cards)) + _lost_ones(text),
     )
 
