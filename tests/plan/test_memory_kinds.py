@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 import builders
 from workhorse.plan.cuts import Cut, Sizes
+from workhorse.plan.drafts import DRAFTS, check_drafts, draft_bytes
 from workhorse.plan.memory import (
     Layout,
     checkpoint_bytes,
     compute_bytes,
-    draft_bytes,
     kv_bytes,
     loaded,
     padded_cells,
@@ -89,6 +89,21 @@ def test_layers_that_draft_are_not_loaded_unless_they_draft() -> None:
     more = draft_bytes(drafting, layout)
     assert held + more - 2 * 2048 * 2 * 2 * 64 * 2 == model.weight_bytes
     assert draft_bytes(model, layout) == 0
+
+
+def test_drafting_keeps_states_to_go_back_to_where_the_engine_can() -> None:
+    layout = Layout(2048, 2)
+    state = RecurrentState(0, 1000)
+    base = replace(builders.model(), draft_layers=1, recurrent=(state, state, None, None))
+    able = replace(base, architecture="qwen35")
+    assert draft_bytes(able, layout) - draft_bytes(base, layout) == DRAFTS * 2 * 2 * 1000
+
+
+def test_a_plan_notes_layers_that_it_does_not_use() -> None:
+    assert check_drafts(builders.model(), Layout(2048, 1)) == ()
+    (note,) = check_drafts(replace(builders.model(), draft_layers=1), Layout(2048, 1))
+    assert note.level == "note"
+    assert "draft" in note.seen.en
 
 
 def test_a_tied_head_that_the_cpu_repacks_is_held_twice() -> None:

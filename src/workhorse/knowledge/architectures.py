@@ -39,6 +39,7 @@ class Architecture:
     index_score_bytes: int = 0
     index_head_score_bytes: int = 0
     router_layer: bool = False
+    rolls_back: bool = False
 
 
 @cache

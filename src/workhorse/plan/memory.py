@@ -36,7 +36,6 @@ __all__ = [
     "compute_bytes",
     "compute_error",
     "device_bytes",
-    "draft_bytes",
     "feed_forward_size",
     "is_output_head",
     "kv_bytes",
@@ -96,12 +95,6 @@ def loaded(tensor: Tensor, model: Model) -> bool:
     """
     found = _LAYER.match(tensor.name)
     return found is None or int(found[1]) < model.layers - model.draft_layers
-
-
-def draft_bytes(model: Model, layout: Layout) -> int:
-    """What drafting with the model's own layers takes more: their weights and their KV."""
-    weights = sum(tensor.n_bytes for tensor in model.tensors if not loaded(tensor, model))
-    return weights + sum(layer_kv_bytes(a, layout) for a in model.draft_attention)
 
 
 def second_head_bytes(model: Model) -> int:

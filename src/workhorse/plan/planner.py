@@ -16,6 +16,7 @@ from workhorse.plan.checks import (
 )
 from workhorse.plan.cpus import CpuChoice, choose_cpus, spread_cpus
 from workhorse.plan.cuts import Sizes
+from workhorse.plan.drafts import check_drafts
 from workhorse.plan.memory import device_bytes
 from workhorse.plan.pages import PageChoice, choose_pages, choose_spin
 from workhorse.plan.placement import Abilities, Placement, cards_of, place, ram_room
@@ -232,6 +233,7 @@ def findings(
         *check_gpu_room(gpus, model, wish, placed),
         *check_fullness(placed),
         *check_model(model, wish.context_tokens),
+        *check_drafts(model, placed.layout),
         *filter(None, (not_made_yet(model),)),
         *doubts_as_findings(machine.doubts),
         *check_fit(cards, ram_bytes, model, wish, placed),
