@@ -13,6 +13,10 @@ from workhorse.text import Text
 
 # No band is narrower than this: what the method itself misses, seen against whole models.
 LEAST_BAND = 0.05
+# With so many rounds the least and the most are left out of the interval: they were disturbed.
+TRIMMED_FROM = 5
+# Rounds have settled when half of them are within this share of their median.
+SETTLED_WITHIN = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +30,7 @@ class Cost:
 
 def whole_cost(samples: Sequence[float]) -> Cost:
     """The cost of a twin that has all layers: what it took."""
-    value = median(samples)
-    return banded(value, min(samples), max(samples))
+    return banded(median(samples), samples)
 
 
 def cost_at(
@@ -42,7 +45,7 @@ def cost_at(
         raise too_noisy()
     pairs = [on_line(size, sizes, s, d) for s, d in zip(shallow, deep, strict=True)]
     value = on_line(size, sizes, median(shallow), median(deep))
-    return banded(value, min(pairs), max(pairs))
+    return banded(value, pairs)
 
 
 def on_line(size: float, sizes: tuple[float, float], shallow: float, deep: float) -> float:
@@ -50,11 +53,21 @@ def on_line(size: float, sizes: tuple[float, float], shallow: float, deep: float
     return deep + (deep - shallow) / (sizes[1] - sizes[0]) * (size - sizes[1])
 
 
-def banded(value: float, least: float, most: float) -> Cost:
+def banded(value: float, samples: Sequence[float]) -> Cost:
     """A cost whose interval holds the samples and is no narrower than the method allows."""
+    trim = int(len(samples) >= TRIMMED_FROM)
+    kept = sorted(samples)[trim : len(samples) - trim]
     # A pair that was disturbed can point below zero; no cost is.
-    low = max(min(least, value / (1 + LEAST_BAND)), value / 2)
-    return Cost(value, low, max(most, value / (1 - LEAST_BAND)))
+    low = max(min(kept[0], value / (1 + LEAST_BAND)), value / 2)
+    return Cost(value, low, max(kept[-1], value / (1 - LEAST_BAND)))
+
+
+def settled(samples: Sequence[Sequence[float]]) -> bool:
+    """True when more rounds would not move the medians much."""
+    return all(
+        len(one) > 1 and median(abs(x - median(one)) for x in one) <= SETTLED_WITHIN * median(one)
+        for one in samples
+    )
 
 
 def too_noisy() -> AppError:

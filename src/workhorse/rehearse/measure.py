@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -21,7 +21,8 @@ from workhorse.engines.llamacpp import launch
 from workhorse.engines.llamacpp_log import explain
 from workhorse.errors import AppError
 from workhorse.records import Plan, Run
-from workhorse.rehearse.protocol import DECODE_COST, Protocol
+from workhorse.rehearse.extrapolate import settled
+from workhorse.rehearse.protocol import MOST_ROUNDS, WAIT_S, Protocol
 from workhorse.rehearse.times import TwinTimes
 from workhorse.run.ask import ask_engine
 from workhorse.run.process import EngineProcess, free_port
@@ -51,6 +52,7 @@ async def measure_twins(
     `Protocol.cost`. AppError when an engine does not start, does not answer or computes NaN.
     """
     clock = time.perf_counter
+    began_s = clock()
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(load_session(clock))
         twins = []
@@ -64,16 +66,17 @@ async def measure_twins(
             done += protocol.standard.prompt_tokens * twin.layers
             tell(done)
         for scenario in protocol.steps:
-            for number in range(scenario.repeats):
+            for number in range(MOST_ROUNDS):
+                enough = settled([twin.times.of(scenario.name) for twin in twins])
+                late = clock() - began_s > WAIT_S
+                if number >= scenario.repeats and (enough or late):
+                    break
                 for twin in twins:
                     runs = await one_round(client, twin, scenario, number, clock)
-                    keep(runs, scenario, protocol, twin.times)
-                    fresh = scenario != protocol.deep or number == 0
-                    prompt_tokens = scenario.prompt_tokens * fresh + (
-                        scenario.output_tokens * DECODE_COST
-                    )
-                    done += prompt_tokens * scenario.streams * twin.layers
-                    tell(done)
+                    keep(runs, scenario, twin.times)
+                    if number < scenario.repeats:
+                        done += protocol.round_cost(scenario, number) * twin.layers
+                        tell(done)
         return tuple(twin.times for twin in twins)
 
 
@@ -92,10 +95,10 @@ async def rehearsed(
     """A twin that has answered with a number, and the prompts for it."""
     await check_finite(process)
     service = await find_service(client, process.base_url)
-    prompts = {
-        scenario.name: await make_prompts(client, service, scenario, secrets.randbits(32))
-        for scenario in protocol.steps
-    }
+    prompts = {}
+    for scenario in protocol.steps:
+        most = replace(scenario, repeats=MOST_ROUNDS)
+        prompts[scenario.name] = await make_prompts(client, service, most, secrets.randbits(32))
     return Rehearsed(layers, service, prompts, TwinTimes())
 
 
@@ -148,7 +151,7 @@ def kept(request: bytes) -> bytes:
     return msgspec.json.encode({**msgspec.json.decode(request), "cache_prompt": True})
 
 
-def keep(runs: Sequence[Run], scenario: Scenario, protocol: Protocol, times: TwinTimes) -> None:
+def keep(runs: Sequence[Run], scenario: Scenario, times: TwinTimes) -> None:
     """Add a round's times; AppError when the twin's answers had no measurable length."""
     speeds = [speed for run in runs if (speed := decode_tokens_per_s(run))]
     if not speeds:
@@ -157,12 +160,7 @@ def keep(runs: Sequence[Run], scenario: Scenario, protocol: Protocol, times: Twi
             Text("Use another engine build.", "请换用其他引擎构建。"),
             speaker="engine",
         )
-    token_s = 1 / median(speeds)
-    if scenario == protocol.standard:
-        times.token_s.append(token_s)
+    times.of(scenario.name).append(1 / median(speeds))
+    if scenario.name not in ("deep", "streams"):
         first_s = ttft_s(runs[0])
         times.prompt_s.append(first_s if first_s is not None else runs[0].end_s)
-    elif scenario == protocol.deep:
-        times.deep_token_s.append(token_s)
-    else:
-        times.streams_token_s.append(token_s)

@@ -8,6 +8,8 @@ from workhorse.records import Plan
 
 # Medians of at least three, taken in turn, so that a machine that gets busy slows all twins alike.
 ROUNDS = 3
+# Rounds that differ are followed by more of them, as long as the time allows.
+MOST_ROUNDS = 7
 # Prompts of the standard scenario, longest first: the longest one that leaves the whole rehearsal
 # within the time that a user waits for. A speed of prefill hardly depends on it.
 PROMPTS_TOKENS = (STANDARD.prompt_tokens, 512, 256, 128)
@@ -54,6 +56,12 @@ class Protocol:
     def cost(self, layers: int) -> int:
         """How long one twin takes, in tokens of a prompt through one layer; for a progress bar."""
         return (self.prompt_tokens + self.output_tokens * DECODE_COST) * layers
+
+    def round_cost(self, scenario: Scenario, number: int) -> int:
+        """The part of `cost` that one round of a scenario is, for one layer."""
+        fresh = scenario != self.deep or number == 0
+        prompt_tokens = scenario.prompt_tokens * fresh
+        return (prompt_tokens + scenario.output_tokens * DECODE_COST) * scenario.streams
 
     def seconds(self, plan: Plan, share: float) -> float:
         """How long twins take that have this share of the model's layers together."""

@@ -16,3 +16,9 @@ class TwinTimes:
     prompt_s: list[float] = field(default_factory=list)
     deep_token_s: list[float] = field(default_factory=list)
     streams_token_s: list[float] = field(default_factory=list)
+
+    def of(self, scenario: str) -> list[float]:
+        """The times of one token in a scenario of the protocol."""
+        return {"deep": self.deep_token_s, "streams": self.streams_token_s}.get(
+            scenario, self.token_s
+        )
