@@ -277,3 +277,10 @@ def test_a_card_that_answers_with_errors_is_counted_once() -> None:
     trouble = GpuTrouble("errors", "ERR!", "0000:3b:00.0", "10de:1db4")
     found = [f for f in judge_software(box(V100, troubles=(trouble,))) if f.code == "card.recipe"]
     assert len(found) == 1 and "2 x" not in found[0].seen.en
+
+
+def test_in_windows_the_driver_is_that_of_windows() -> None:
+    wsl = box(T4, driver="537.13", kernel="5.15.90.1-microsoft-standard-WSL2")
+    assert "Windows" in one("system.wsl", wsl).remedy.en
+    assert "system.wsl" not in codes(box(T4, driver="537.13"))
+    assert "system.wsl" not in codes(box(kernel="5.15.90.1-microsoft-standard-WSL2"))

@@ -27,6 +27,7 @@ def judge_software(machine: Machine, model: Model | None = None) -> tuple[Findin
     kinds = card_kinds(machine)
     found = [
         *(rule_finding(rule, facts, []) for rule in _subject("system") if rule.applies(facts)),
+        *_windows(machine),
         *_unknown_driver(machine),
         *_drivers(facts, kinds),
         *_one_driver_for_all(kinds),
@@ -182,6 +183,32 @@ def _unknown_toolkit(toolkit: CudaToolkit, label: Text) -> Finding:
         command="nvcc --version",
         evidence=(toolkit.path, told),
     )
+
+
+def _windows(machine: Machine) -> list[Finding]:
+    """Inside of Windows the driver is that of Windows, whatever a rule says of installing one."""
+    kernel = machine.system.kernel or ""
+    if "microsoft" not in kernel.lower() or not (machine.gpus or machine.gpu_troubles):
+        return []
+    return [
+        Finding(
+            code="system.wsl",
+            level="note",
+            seen=Text("This is Linux inside of Windows (WSL).", "这是 Windows 中的 Linux（WSL）。"),
+            why=Text(
+                "The GPU's driver is that of Windows; one installed in here hides its libraries.",
+                "GPU 驱动由 Windows 提供；在 WSL 内安装驱动会遮盖其用户态库。",
+            ),
+            remedy=Text(
+                "Wherever a driver is to be installed or changed, do it in Windows, then run the"
+                " command below there.",
+                "凡需安装或更换驱动，请在 Windows 中进行，然后在 Windows 中运行下面的命令。",
+            ),
+            source="NVIDIA, CUDA on WSL user guide: do not install any Linux display driver in WSL",
+            command="wsl --shutdown",
+            evidence=(f"kernel {kernel}",),
+        )
+    ]
 
 
 def _unknown_driver(machine: Machine) -> list[Finding]:
