@@ -33,7 +33,7 @@ from workhorse.knowledge.packaged_models import packaged_models
 from workhorse.machine.probe import probe
 from workhorse.models.embedded import DEFAULT_MODEL, embedded_model
 from workhorse.models.gguf import read_gguf
-from workhorse.models.read import local_folder, needs_local_file, read_model
+from workhorse.models.read import local_folder, read_model, servable
 from workhorse.plan.checks import check_cpu
 from workhorse.plan.planner import make_plan, served_name
 from workhorse.plan.rehearsed import Rehearsed, with_rehearsed
@@ -199,8 +199,9 @@ async def up(ask: Ask, where: Places, tell: Teller) -> int:
     The port is open from the start and stays open while the engine comes and goes.
     """
     began_s = time.monotonic()
-    if ask.model and local_folder(ask.model) is None:
-        raise needs_local_file(ask.model)
+    if ask.model:
+        file = servable(ask.model, ask.quant)
+        ask = replace(ask, model=file, quant=ask.quant if file == Path(ask.model) else None)
     activity, engine = Activity(), EngineToCome()
     name = served_name(str(ask.model or packaged_models()[DEFAULT_MODEL].file_name))
     gateway = Gateway(build_app(engine, model_name=name, activity=activity))
@@ -215,8 +216,6 @@ async def up(ask: Ask, where: Places, tell: Teller) -> int:
     try:
         tell.stage(Text("looking at this machine and planning", "检测本机并制定方案"))
         decision = await asyncio.to_thread(decide, ask, where, fetching)
-        if decision.model.format != "gguf":
-            raise needs_local_file(decision.model.path)
         tell.decided(decision)
         if decision.plan.verdict.blocked:
             return EXIT_NO

@@ -1,16 +1,17 @@
 """The commands that take any model by its name: what a user sees."""
 
 import json
+from pathlib import Path
 
 import pytest
-from checkpoint_builder import checkpoint, llama_config
+from checkpoint_builder import checkpoint, llama_config, write_all
 from file_server import FileServer
 from gguf_builder import llama
 from hub_server import publish_hf
 
 from workhorse.cli import main
-from workhorse.errors import EXIT_FAILED, EXIT_GOOD
-from workhorse.models.read import local_folder
+from workhorse.errors import EXIT_FAILED, EXIT_GOOD, AppError
+from workhorse.models.read import local_folder, servable
 from workhorse.plan.planner import served_name
 
 CARD = ("--gpu", "Tesla V100-PCIE-16GB", "--ram", "64GiB")
@@ -76,6 +77,18 @@ def test_up_wants_the_weights_here(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_the_name_that_clients_use(path: str, name: str) -> None:
     assert served_name(path) == name
+
+
+def test_what_a_service_can_be_made_of(tmp_path: Path) -> None:
+    file = llama().write(tmp_path / "tiny-Q8_0.gguf")
+    llama().write(tmp_path / "tiny-Q4_K_M.gguf")
+    assert servable(file) == file
+    assert servable(tmp_path) == tmp_path / "tiny-Q4_K_M.gguf"
+    assert servable(tmp_path, "q8_0") == file
+    original = write_all(tmp_path / "original", checkpoint())
+    for reference in (original, original / "model.safetensors", original / "config.json"):
+        with pytest.raises(AppError, match="the engine reads GGUF files"):
+            servable(reference)
 
 
 def test_what_is_on_this_machine() -> None:

@@ -164,6 +164,22 @@ def local_folder(reference: str | Path) -> Path | None:
     return source.path.parent if isinstance(source, LocalSource) else None
 
 
+def servable(reference: str | Path, quant: str | None = None) -> Path:
+    """The GGUF file of this machine that `reference` means; of a directory the one to take.
+
+    Raises AppError for a model that is elsewhere or has yet to be converted. Whether the file is
+    there and good shows when it is read.
+    """
+    source = source_of(str(reference), os.environ)
+    if not isinstance(source, LocalSource):
+        raise needs_local_file(reference)
+    with opened_folder(source, os.environ) as (folder, wanted):
+        file = wanted or choose(folder.listing(), quant, folder.label)
+        if file is None or file.lower().endswith((".safetensors", ".json")):
+            raise needs_local_file(reference)
+        return Path(folder.name_of(file))
+
+
 def needs_local_file(reference: str | Path) -> AppError:
     """The error for a command that needs the weights themselves, as a GGUF file."""
     name = shown(str(reference))
