@@ -13,13 +13,21 @@ _SLOT = r"(?:\bid +(\d+) \| .{0,80}?)?"
 PREFILL = _SLOT + r"prompt eval time =\s*([\d.]+) ms /\s*(\d+) tokens"
 DECODE = _SLOT + r"(?<!prompt )\beval time =\s*([\d.]+) ms /\s*(\d+) (?:tokens|runs)"
 FIT = r"context.{0,60}?(?:reduced from|lowered from|shrunk from|adjusted from) (\d+) to (\d+)"
-SERIES = (OFFLOADED, PREFILL, DECODE, FIT)
+# One piece of a streamed answer: of the OpenAI interface, of Ollama's.
+PIECE = (
+    r'"delta": ?\{[^{}]{0,80}?"content": ?"((?:[^"\\]|\\.){1,24})"'
+    r'|"(?:content|response)": ?"((?:[^"\\]|\\.){1,24})"[^{]{0,80}?"done": ?false'
+)
+SERIES = (OFFLOADED, PREFILL, DECODE, FIT, PIECE)
 
 # Fewer requests than this say nothing of a trend; the first is a warm-up.
 _REQUESTS_MIN = 6
 # Half the speed is beyond what context depth does to one service (decode at 8k tokens of depth
 # keeps 60 to 90 % of its speed on cards, llama-bench; 2026-11).
 _COLLAPSE = 0.5
+
+# So often no sane answer says the same few pieces in a row; a cycle is at most so long.
+_SAME_PIECES, _CYCLE_MAX = 24, 6
 
 Seens = Mapping[str, Seen]
 
@@ -32,6 +40,7 @@ def behaving(known: Mapping[str, Trouble], seen: Seens) -> tuple[Suspect, ...]:
         "behaviour.context_shrunk": _shrunk,
         "behaviour.decode_collapsed": lambda s: _collapsed(s, DECODE),
         "behaviour.prefill_collapsed": lambda s: _collapsed(s, PREFILL),
+        "output.repeats": _repeating,
     }
     found = []
     for code, check in checks.items():
@@ -66,6 +75,22 @@ def _shrunk(seen: Seens) -> tuple[float, tuple[Line, ...]] | None:
         return None
     smaller = any(int(after[:12]) < int(before[:12]) for before, after in here.groups)
     return (0.9, tuple(here.samples[:1])) if smaller else None
+
+
+def _repeating(seen: Seens) -> tuple[float, tuple[Line, ...]] | None:
+    """A streamed answer that says the same one or few pieces again and again."""
+    here = seen.get(PIECE)
+    if here is None:
+        return None
+    pieces = [first or second for first, second in here.groups]
+    for cycle in range(1, _CYCLE_MAX + 1):
+        same = 0
+        for before, piece in zip(pieces, pieces[cycle:], strict=False):
+            # Blanks and rules of tables repeat in sane answers.
+            same = same + 1 if before == piece else 0
+            if same >= _SAME_PIECES and any(c.isalnum() for p in pieces[-cycle:] for c in p):
+                return 0.85, tuple(here.samples[-1:])
+    return None
 
 
 def _collapsed(seen: Seens, series: str) -> tuple[float, tuple[Line, ...]] | None:

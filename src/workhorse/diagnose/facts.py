@@ -13,7 +13,7 @@ Facts = Mapping[str, frozenset[str]]
 
 # What logs tell of the machine: expressions with one group, the fact they give.
 TELLING: dict[str, str] = {
-    r"compute capability(?: \(CC\))?[ :=(]{1,3}(?:sm_)?(\d{1,2}\.\d)\b(?! ?(?:\+|or |and ))": (
+    r"compute capability(?: \(CC\)| detected)?[ :=(]{1,3}(?:sm_)?(\d{1,2}\.\d)\b(?! ?(?:\+|or |and ))": (
         "capability"
     ),
     r"CUDA capability (?:sm_)?(\d{1,2}\.?\d)\b": "capability",

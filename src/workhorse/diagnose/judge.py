@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from workhorse.diagnose.behaviour import SERIES, behaving
+from workhorse.diagnose.behaviour import PIECE, SERIES, behaving
 from workhorse.diagnose.facts import NAMES, TELLING, Facts, facts_of_log, together, with_conclusions
-from workhorse.diagnose.rank import Suspect, rank
+from workhorse.diagnose.rank import READY, RETRY, Suspect, rank
 from workhorse.diagnose.scan import Line, Scanner, Search
 from workhorse.knowledge.diagnoses import Trouble, troubles
 from workhorse.records import Finding, Verdict
@@ -43,7 +43,8 @@ STARTS = (
 def _search() -> Search:
     wanted = [e for t in troubles() for e in (*t.lines, *t.near, *t.never)]
     series = {**dict.fromkeys(TELLING, _VALUES_MAX), **dict.fromkeys(SERIES, _FIGURES_MAX)}
-    return Search((*wanted, *COMPLAINT), series, STARTS)
+    talk = [PIECE, *(e for t in troubles() if t.in_answers for e in t.lines)]
+    return Search((*wanted, *COMPLAINT, *RETRY, *READY), series, STARTS, talk)
 
 
 def scan(chunks: Iterable[bytes]) -> Scanner:

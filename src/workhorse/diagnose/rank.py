@@ -4,11 +4,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from workhorse.diagnose.facts import Facts, applies
-from workhorse.diagnose.scan import Line, Seen
+from workhorse.diagnose.scan import LATE, Line, Seen
 from workhorse.knowledge.diagnoses import Trouble
 
+# A program that says both, the second last, was not hindered by what it met before.
+RETRY = (r"\bretry(?:ing)?\b", r"\bbackoff\b", r"\btrying again\b", r"\bfalling back to\b")
+READY = (
+    r"server is listening on http",
+    r"Application startup complete",
+    r"llama runner started in",
+    r"The server is fired up and ready",
+)
 # What one more sign is worth, and a fact that speaks for or against; certain is never 1.
 NEAR, FACT, CERTAIN = 0.06, 0.1, 0.98
+# How sure a trouble at the start is as a cause, where the program served after it.
+OVERCOME = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,22 @@ def suspect(trouble: Trouble, seen: dict[str, Seen], facts: Facts) -> Suspect | 
     lines.sort(key=_number)
     unique = {line.number: line for line in (*lines, *sorted(near, key=_number))}
     confidence = trouble.sure + NEAR * min(len(near), 2)
+    if trouble.at_start and _overcome(max(s.last_byte for s in shown), run, seen):
+        confidence = OVERCOME
     return _weighed(Suspect(trouble, confidence, tuple(unique.values())), facts)
+
+
+def _overcome(byte: int, run: int, seen: dict[str, Seen]) -> bool:
+    """Whether that run of the program tried again after that byte, and said that it serves."""
+
+    def later(expressions: Iterable[str]) -> bool:
+        return any(
+            byte < seen[e].last_byte < LATE
+            for e in expressions
+            if e in seen and run in seen[e].runs
+        )
+
+    return later(RETRY) and later(READY)
 
 
 def _number(line: Line) -> int:

@@ -16,18 +16,24 @@ SAMPLES_MAX = 3
 _SHAPES_MAX = 100_000
 _RUNS_MAX = 10_000
 _REPEATS_MAX = 8  # of one expression in one run of the program
+LATE = 1 << 62  # beyond every byte of a log
 _DIGITS = b"0123456789"
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TAIL_BYTES_MAX = 1024**2
 # Source code and manuals hold the same sentences as logs; a trace back shows the code as well.
 _CODE = re.compile(
-    r"%(?:[sdurxi]|[lz]+[dux])\b|;\s*$|\{\s*$|\\n[\"'][;)\s]*$|\s//\s|:\s*#"
+    r"%(?:[sdurxi]|[lz]+[dux])\b|;\s*$|\{\s*$|\\n[\"'][;)\s]*$|\s//\s|:\s*#(?!error)"
     r"|^\s*(?://|/\*|\* |#include|#define|def |class |from |import )"
     r"|\b(?:throw|raise|except|catch|assert|elif)(?: [\w(\"']|\()"
     r"|\b(?:printf?|if|format|die|warn|fail|error)\(|^\s*(?:if|while|for) .*:$"
     r"|\b(?:if|for|while|switch) \("
     r"|\bf[\"'][^\"']*\{|LOG_\w+\(|</?(?:td|li|p|code|h\d|br)>"
     r"|^\s*(?:[-*>]|\|) .*`|^\s*[\"'][\w: ]+[\"'],?$"
+    r"|^[0-9a-f]{7,40} (?:\w[\w .+/-]*: |Merge )"  # a list of commits
+)
+# What was asked or answered may hold any sentence, and engines write it into their logs.
+_TALK = re.compile(
+    r'\\?"role\\?" ?: ?\\?"(?:user|system|assistant|tool)\b|\bprompt[=:] ?["\']', re.IGNORECASE
 )
 
 
@@ -43,12 +49,14 @@ class Line:
 class Seen:
     """What one expression found: the first different lines, and the groups of its matches.
 
-    `runs` are those of the program in which it matched; 0 is before the first start.
+    `runs` are those of the program in which it matched; 0 is before the first start. `last_byte`
+    is where in the log it last matched, LATE when it came too often to be followed to the end.
     """
 
     samples: list[Line] = field(default_factory=list)
     groups: list[tuple[str, ...]] = field(default_factory=list)
     runs: set[int] = field(default_factory=set)
+    last_byte: int = 0
 
 
 class Search:
@@ -56,7 +64,7 @@ class Search:
 
     `series` are those whose every match counts, for the figures in their groups, and how many are
     kept; of the others lines that differ in digits alone count once. `starts` mark where a
-    program begins anew.
+    program begins anew. `talk` are those that are looked for in prompts and answers too.
     Raises ValueError for an expression without a literal of four bytes: it would have to see
     every line.
     """
@@ -66,8 +74,9 @@ class Search:
         expressions: Sequence[str],
         series: Mapping[str, int] = MappingProxyType({}),
         starts: Sequence[str] = (),
+        talk: Sequence[str] = (),
     ) -> None:
-        self.series, self.starts = series, frozenset(starts)
+        self.series, self.starts, self.talk = series, frozenset(starts), frozenset(talk)
         self._compiled: dict[str, re.Pattern[str]] = {}
         of_anchor: dict[bytes, list[str]] = {}
         for expression in dict.fromkeys((*expressions, *series, *starts)):
@@ -99,7 +108,7 @@ class Scanner:
         self._settled: dict[str, int] = {}
         self._repeats: dict[str, int] = {}
         self.seen: dict[str, Seen] = {}
-        self.lines = 0
+        self.lines = self._bytes = 0
 
     def read(self, chunks: Iterable[bytes]) -> None:
         """Take the whole log, in chunks of any size."""
@@ -126,6 +135,7 @@ class Scanner:
                 looked_at.add(expression)
                 self._look(expression, block, begin, end, shape)
         self.lines += block.count(b"\n")
+        self._bytes += len(block)
 
     def _look(self, expression: str, block: bytes, begin: int, end: int, shape: int) -> None:
         wanted = self._search.series.get(expression, 0)
@@ -136,11 +146,11 @@ class Scanner:
         if known and len(self.seen[expression].groups) >= wanted:
             if wanted:
                 self._settled[expression] = _RUNS_MAX
-            self._note_run(expression)
+            self._note_run(expression, begin)
             return
         text = _COLOURS.sub("", block[begin:end].decode("utf-8", errors="replace")).strip()
         match = self._search.compiled(expression).search(text)
-        if match is not None and _CODE.search(text):
+        if match is not None and self._quotes(expression, text, match.start()):
             match = None
         self._shapes[key] = match is not None
         if match is None:
@@ -150,10 +160,17 @@ class Scanner:
             seen.samples.append(Line(self.lines + block.count(b"\n", 0, begin) + 1, text))
         if len(seen.groups) < wanted:
             seen.groups.append(tuple(group or "" for group in match.groups()))
-        self._note_run(expression)
+        self._note_run(expression, begin)
 
-    def _note_run(self, expression: str) -> None:
-        """Note in which run of the program the expression matched."""
+    def _quotes(self, expression: str, text: str, place: int) -> bool:
+        """Whether the words stand in source code, or in what somebody asked or was answered."""
+        if _CODE.search(text):
+            return True
+        return expression not in self._search.talk and bool(_TALK.search(text, 0, place))
+
+    def _note_run(self, expression: str, begin: int) -> None:
+        """Note in which run of the program, and where, the expression matched."""
+        self.seen[expression].last_byte = self._bytes + begin
         if expression in self._search.starts:
             self._run += self._run < _RUNS_MAX
             self._repeats.clear()
@@ -161,6 +178,7 @@ class Scanner:
             repeats = self._repeats[expression] = self._repeats.get(expression, 0) + 1
             if repeats >= _REPEATS_MAX:
                 self._settled[expression] = self._run
+                self.seen[expression].last_byte = LATE
         self.seen[expression].runs.add(self._run)
 
 

@@ -34,8 +34,10 @@ class Trouble:
     `en`/`zh` say the cause, `*_step` what to do, `*_check` how to see that it is mended. With
     `needs_near`, a line alone shows nothing until one of `near` was seen too; with `needs_fact`
     not until a fact spoke for it. A `generic` one
-    (a crash without a reason) is the consequence of any surer trouble. Without `lines` it is
-    found in figures only (behaviour.py).
+    (a crash without a reason) is the consequence of any surer trouble. One `at_start` was no cause
+    where the same run of the program tried again and served. One `in_answers` is looked for in prompts
+    and answers too, which else may hold any sentence. Without `lines` it is found in figures only
+    (behaviour.py).
     """
 
     code: str
@@ -56,6 +58,8 @@ class Trouble:
     needs_near: bool = False
     needs_fact: bool = False
     generic: bool = False
+    at_start: bool = False
+    in_answers: bool = False
     explains: tuple[str, ...] = ()
     facts: tuple[FactRule, ...] = ()
 
