@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from ailing import BARE_METAL, dimms, server, with_memory, with_settings
+from ailing import BARE_METAL, card, dimms, server, with_memory, with_settings
 
 from workhorse.doctor.judge import judge
 from workhorse.records import (
@@ -305,3 +305,22 @@ def test_a_socket_without_modules_is_never_praised_as_full() -> None:
     # One node over two sockets: the kernel cannot tell of the empty one.
     joined = replace(machine, nodes=machine.nodes[:1])
     assert found(joined)["memory.channels-empty"].share_lost == 0.5
+
+
+def test_nodes_of_unknown_size_are_nodes_all_the_same() -> None:
+    base = with_settings(numa_balancing=True)
+    untold = tuple(replace(node, memory_total_bytes=None) for node in base.nodes)
+    assert "kernel.numa-balancing" in found(replace(base, nodes=untold))
+    bare = (base.nodes[0], replace(base.nodes[1], memory_total_bytes=0))
+    assert "kernel.numa-balancing" not in found(replace(base, nodes=bare))
+
+
+def test_a_setting_is_not_praised_and_blamed_at_once() -> None:
+    never = found(replace(with_memory(thp="never"), gpus=(card(0),)))
+    assert never["kernel.thp-never"].level == "note"
+    assert "never" not in never["good.kernel"].seen.en
+    slow = with_settings(
+        governors=("powersave",), governors_available=("powersave", "ondemand", "performance")
+    )
+    good = found(slow).get("good.kernel")
+    assert good is None or "powersave" not in good.seen.en

@@ -296,3 +296,12 @@ def test_a_list_of_names_alone_is_a_machine_with_cards() -> None:
     machine = of({"a.txt": listing})
     assert [gpu.name for gpu in machine.gpus] == ["Tesla V100-SXM2-16GB", "Tesla P40"]
     assert machine.gpus[0].memory_total_bytes is None and machine.gpus[0].uuid is None
+
+
+def test_limits_and_settings_as_their_commands_print_them() -> None:
+    machine = of({"a.txt": "$ ulimit -l\n64\n$ sysctl -a\nvm.swappiness = 60\n"
+                           "kernel.numa_balancing = 1\nvm.zone_reclaim_mode = 0\n"})  # fmt: skip
+    assert machine.memory.memlock_bytes == 64 * 1024
+    assert (machine.settings.swappiness, machine.settings.numa_balancing) == (60, True)
+    assert machine.settings.zone_reclaim == 0
+    assert of({"a.txt": "$ ulimit -l\nunlimited\n"}).memory.memlock_bytes is None

@@ -1,6 +1,6 @@
 """Settings of the kernel and the C library that cost speed, or take memory away."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from workhorse.doctor.opinion import Opinion, finding, on_cpu_alone
 from workhorse.knowledge.health import threshold
@@ -42,12 +42,13 @@ def judge_kernel(machine: Machine) -> Opinion:
                 "CPU 调速器：此处不可见（虚拟机中常见）。",
             )
         )
-    return Opinion(findings, good_kernel(machine), tuple(unchecked))
+    found = {one.code for one in findings}
+    return Opinion(findings, good_kernel(machine, found), tuple(unchecked))
 
 
 def several_nodes(machine: Machine) -> bool:
-    """True when memory lies on more than one node."""
-    return sum(bool(node.memory_total_bytes) for node in machine.nodes) > 1
+    """True when memory lies on more than one node; one whose memory is not told has some."""
+    return sum(node.memory_total_bytes != 0 for node in machine.nodes) > 1
 
 
 def balancing(machine: Machine) -> Iterator[Finding]:
@@ -198,16 +199,17 @@ def libgomp(machine: Machine) -> Iterator[Finding]:
     )
 
 
-def good_kernel(machine: Machine) -> Text | None:
-    """The settings in a line, for a reader whose settings are well."""
-    memory, settings = machine.memory, machine.settings
+def good_kernel(machine: Machine, found: Collection[str]) -> Text | None:
+    """The settings in a line, for a reader whose settings are well; not those that were `found`."""
+    thp = machine.memory.thp if "kernel.thp-never" not in found else None
+    governors = () if "kernel.governor-slow" in found else machine.settings.governors or ()
     told = [
-        *([f"THP {memory.thp}"] if memory.thp else []),
-        *([f"governor {', '.join(settings.governors)}"] if settings.governors else []),
+        *([f"THP {thp}"] if thp else []),
+        *([f"governor {', '.join(governors)}"] if governors else []),
     ]
     told_zh = [
-        *([f"透明大页 {memory.thp}"] if memory.thp else []),
-        *([f"调速器 {', '.join(settings.governors)}"] if settings.governors else []),
+        *([f"透明大页 {thp}"] if thp else []),
+        *([f"调速器 {', '.join(governors)}"] if governors else []),
     ]
     if not told:
         return None

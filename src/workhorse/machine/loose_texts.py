@@ -30,7 +30,8 @@ LSPCI, DMESG = said_path("lspci", "-vv"), said_path("dmesg")
 LSCPU, NUMACTL, FREE = said_path("lscpu"), said_path("numactl", "-H"), said_path("free")
 LSCPU_TABLE, DMIDECODE = said_path("lscpu", "-e"), said_path("dmidecode", "-t", "memory")
 NVCC, UNAME, LDD = said_path("nvcc", "--version"), said_path("uname", "-a"), said_path("ldd")
-ULIMIT = said_path("ulimit", "-a")
+ULIMIT, LOCKED = said_path("ulimit", "-a"), said_path("ulimit", "-l")
+SYSCTL = said_path("sysctl")
 _COMMANDS = (
     r"nvidia-smi|lscpu|lspci|numactl|free|cat|dmesg|dmidecode|uname|head|tail|grep|ls|lsblk|df|nproc"
     r"|ulimit|nvcc|ldd|ps|top|uptime|journalctl|modinfo|lsmod|which|echo|numastat|sysctl|cpupower"
@@ -79,6 +80,7 @@ _OPENERS: dict[str, str] = {
     NVCC: r"nvcc: NVIDIA",
     UNAME: r"Linux \S+ \d+\.\d+\.\d+\S* #",
     LDD: r"ldd \(.*\) \d+\.\d+$",
+    SYSCTL: r"(?:vm|kernel)\.[a-z_]+ = \d",
     ULIMIT: r"(?:core file size|real-time non-blocking time) +\(",
 }  # fmt: skip
 _KINDS = tuple(_OPENERS)
@@ -88,7 +90,8 @@ _OPENER = re.compile(
 # Pieces of these add up: one log from many pastes, one bus from many cards.
 # Nobody reads these: they tell nothing that the others would not.
 _UNREAD = frozenset({NVLINKS})
-_JOINED = frozenset({LSPCI, DMESG})
+_JOINED = frozenset({LSPCI, DMESG, SYSCTL})
+_SYSCTL = r"^((?:vm|kernel)\.[a-z_]{1,60}) = (\d{1,20})\s*$"
 _NOTED_MAX = 40
 _CARDS_MAX = 64
 
@@ -134,7 +137,8 @@ def split_text(text: str) -> list[tuple[str, str]]:
         starts[match.start()] = (_KINDS[int((match.lastgroup or "k0")[1:])], match.start())
     for match in _PROMPT.finditer(text):
         shown = re.fullmatch(rf"(?:cat|head|tail)\b[^/]*/({_PATH})\s*", match[1])
-        starts[match.start()] = (shown[1] if shown else None, match.end() + 1)
+        path = LOCKED if re.fullmatch(r"ulimit -l\s*", match[1]) else None
+        starts[match.start()] = (shown[1] if shown else path, match.end() + 1)
     for match in _HEADING.finditer(text):
         starts[match.start()] = (match[1], match.end() + 1)
     parts = _cut(text, starts)
@@ -223,6 +227,9 @@ def _with_kernel_files(found: dict[str, str], unknown: tuple[str, ...]) -> Loose
     )
     ldd = re.search(r"^ldd \(.*\) (\d+\.\d+)$", found.get(LDD, ""), re.MULTILINE)
     locked = re.search(r"max locked memory +\(kbytes, -l\) (\d+)", found.get(ULIMIT, ""))
+    locked = locked or re.match(r"\s*(\d+)\s*$", found.get(LOCKED, ""), re.MULTILINE)
+    for name, value in re.findall(_SYSCTL, found.get(SYSCTL, ""), re.MULTILINE):
+        made[f"proc/sys/{name.replace('.', '/')}"] = f"{value}\n"
     if uname:
         made["proc/sys/kernel/osrelease"] = f"{uname[1]}\n"
     if locked:
