@@ -353,3 +353,10 @@ def test_cards_with_findings_of_their_own_keep_all_commands() -> None:
     slow = {"busy_percent": 100, "sm_clock_now_mhz": 135, "sm_clock_max_mhz": 1380}
     told = found(with_cards(card(0, **slow), card(1, **slow)))["gpu.clocks-low"].command or ""
     assert "-i 0 " in told and "-i 1 " in told
+
+
+def test_a_card_whose_memory_is_hot_is_told_by_its_memory() -> None:
+    hot = found(with_card(temperature_c=70, memory_temperature_c=97))["gpu.too-hot"].seen
+    assert "memory 97 °C" in hot.en and "显存 97 °C" in hot.zh and "70" not in hot.en
+    core = found(with_card(temperature_c=86, slowdown_temperature_c=87))["gpu.too-hot"].seen
+    assert "at 86 °C" in core.en

@@ -93,6 +93,9 @@ def throttled(gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
     for (code, reason, doubtful, share), found in alike(gpus, cause):
         who, hottest = named(found), max((gpu.temperature_c or 0 for gpu in found), default=0)
         at, at_zh = (f" at {hottest} °C", f"，{hottest} °C") if hottest else ("", "")
+        memory = max((gpu.memory_temperature_c or 0 for gpu in found), default=0)
+        if not reason and memory >= threshold("memory_hot_c"):
+            at, at_zh = f": memory {memory} °C", f"：显存 {memory} °C"
         seen = (
             Text(f"{who.en} slows down{at}: {reason}.", f"{who.zh}正在降频{at_zh}：{reason}。")
             if reason
