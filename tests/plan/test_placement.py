@@ -208,6 +208,10 @@ def test_layers_leave_the_card_last() -> None:
     assert (beside.first_layer, beside.last_layer) == (0, 32 - plan.gpu_layers)
     assert plan.spin == "bounded" or plan.engine.openmp is False
     assert plan.device.endswith("+ RAM")
+    because = {reason.setting: reason.because.en for reason in plan.reasons}
+    assert "Fewer than the usual 4" in because["slots"]
+    assert "Halves the KV cache" in because["kv"]
+    assert "of 33 layers are on cards" in because["device"]
 
 
 def test_a_model_larger_than_everything_names_the_quant_that_would_fit() -> None:

@@ -93,7 +93,7 @@ def layout_reasons(layout: Layout, model: Model, wish: Wish) -> tuple[Reason, ..
         "q8_0": Text("Halves the KV cache: the room is short.", "空间不足，KV 缓存减半。"),
     }
     context = asked if wish.context_tokens else _context_words(layout, model, wish)
-    slots = asked if wish.slots else _slots_words(wish)
+    slots = asked if wish.slots else _slots_words(layout, wish)
     return (
         Reason("context", str(layout.context_tokens), context),
         Reason("slots", str(layout.slots), slots),
@@ -129,7 +129,13 @@ def _context_words(layout: Layout, model: Model, wish: Wish) -> Text:
     )
 
 
-def _slots_words(wish: Wish) -> Text:
+def _slots_words(layout: Layout, wish: Wish) -> Text:
+    usual = _PURPOSES[wish.purpose or "chat"][1]
+    if layout.slots < usual:
+        return Text(
+            f"Fewer than the usual {usual}: the room is short. Further requests wait.",
+            f"空间不足，少于通常的 {usual} 个；其余请求排队。",
+        )
     if wish.purpose == "long":
         return Text(
             "One long document at a time: its KV cache takes the room of many chats.",
