@@ -243,7 +243,18 @@ def _gemma4(config: Config, layers: int) -> dict[str, Value]:
     if len(types) != layers:
         raise damaged(config.name, "layer_types does not fit", "layer_types 与层数不符")
     narrow = [kind == "sliding_attention" for kind in types]
-    values: dict[str, Value] = {"attention.sliding_window_pattern": tuple(narrow)}
+    values: dict[str, Value] = {
+        "attention.sliding_window_pattern": tuple(narrow),
+        "embedding_length_per_layer_input": config.count("hidden_size_per_layer_input") or 0,
+    }
+    if config.values.get("use_double_wide_mlp") is True:
+        own, width = (
+            layers - (config.count("num_kv_shared_layers") or 0),
+            config.needed("intermediate_size"),
+        )
+        values["feed_forward_length"] = tuple(
+            width if layer < own else 2 * width for layer in range(layers)
+        )
     size = config.count("head_dim")
     full = config.count("global_head_dim") or size
     for key, value in (("", full), ("_swa", size)):

@@ -28,11 +28,12 @@ _FOUR_NORMS = {
     "gemma3": ("pre_feedforward_layernorm", "post_feedforward_layernorm"),
     "glm4": ("post_self_attn_layernorm", "post_mlp_layernorm"),
 }
+_WHOLE = (".bias", "_bias", "_blocks", "A_log", "scale")  # names without `.weight` behind them
 _FUSED_GATE_UP = ("phi3", "glm4")
 _KNOWN = (
     "llama", "mistral3", "qwen2", "qwen2vl", "qwen2moe", "qwen3", "qwen3moe", "qwen3vl",
     "qwen3vlmoe", "qwen3next", "qwen35", "qwen35moe", "gemma2", "gemma3", "glm4", "glm4moe",
-    "deepseek2", "gpt-oss", "phi3",
+    "deepseek2", "gpt-oss", "phi3", "gemma4",
 )  # fmt: skip
 
 
@@ -54,7 +55,8 @@ def tensors_of_config(config: Config) -> Iterator[RawTensor]:
                 "请把 safetensors 文件放在旁边，或使用该模型的 GGUF 文件。",
             ),
         )
-    return (RawTensor(name, "BF16", shape, 0) for name, shape in _Shaped(config, kind).all())
+    shaped = (_Gemma4 if kind.gguf == "gemma4" else _Shaped)(config, kind)
+    return (RawTensor(name, "BF16", shape, 0) for name, shape in shaped.all())
 
 
 class _Shaped:
@@ -79,14 +81,11 @@ class _Shaped:
         vocabulary = self.config.needed("vocab_size")
         yield "model.embed_tokens.weight", (vocabulary, self.width)
         yield "model.norm.weight", (self.width,)
-        if (
-            self.config.values.get("tie_word_embeddings", self.arch in ("gemma2", "gemma3"))
-            is not True
-        ):
+        if self.config.values.get("tie_word_embeddings", self.arch.startswith("gemma")) is not True:
             yield "lm_head.weight", (vocabulary, self.width)
         for layer in range(self.layers):
             for name, shape in self._layer(layer):
-                ending = "" if name.endswith((".bias", "_bias", "_blocks", "A_log")) else ".weight"
+                ending = "" if name.endswith(_WHOLE) else ".weight"
                 yield f"model.layers.{layer}.{name}{ending}", shape
 
     def _layer(self, layer: int) -> Shapes:
@@ -183,6 +182,8 @@ class _Shaped:
             yield from self._packed_experts(size)
             return
         yield "mlp.gate", (experts, self.width)
+        if self.arch == "glm4moe" or config.values.get("topk_method") == "noaux_tc":
+            yield "mlp.gate.e_score_correction_bias", (experts,)
         yield "mlp.experts.gate_proj", (experts, size, self.width)
         yield "mlp.experts.up_proj", (experts, size, self.width)
         yield "mlp.experts.down_proj", (experts, self.width, size)
@@ -205,3 +206,62 @@ class _Shaped:
         yield "mlp.experts.down_proj_blocks", (experts, self.width, size // 32, 16)
         yield "mlp.experts.gate_up_proj_bias", (experts, 2 * size)
         yield "mlp.experts.down_proj_bias", (experts, self.width)
+
+
+class _Gemma4(_Shaped):
+    """Layers with and without a window have heads of their own; some have no K and V at all."""
+
+    def all(self) -> Shapes:
+        """Name and shape of each tensor, with the embeddings of each layer where there are any."""
+        yield from super().all()
+        if beside := self.config.count("hidden_size_per_layer_input"):
+            rows = self.config.count("vocab_size_per_layer_input", "vocab_size") or 0
+            yield "model.embed_tokens_per_layer.weight", (rows, beside * self.layers)
+            shape = (beside * self.layers, self.width)
+            yield "model.per_layer_model_projection.weight", shape
+            yield "model.per_layer_projection_norm.weight", (beside,)
+
+    def _layer(self, layer: int) -> Shapes:
+        shares_kv = layer >= self.layers - (self.config.count("num_kv_shared_layers") or 0)
+        for name in ("input", "post_attention", "pre_feedforward", "post_feedforward"):
+            yield f"{name}_layernorm", (self.width,)
+        yield "layer_scalar", (1,)
+        yield from self._heads(layer, shares_kv)
+        wide = self.config.values.get("use_double_wide_mlp") is True and shares_kv
+        size = self.config.needed("intermediate_size") * (2 if wide else 1)
+        yield "mlp.gate_proj", (size, self.width)
+        yield "mlp.up_proj", (size, self.width)
+        yield "mlp.down_proj", (self.width, size)
+        if self.experts:
+            yield from self._experts()
+        if beside := self.config.count("hidden_size_per_layer_input"):
+            yield "per_layer_input_gate", (beside, self.width)
+            yield "per_layer_projection", (self.width, beside)
+            yield "post_per_layer_input_norm", (self.width,)
+
+    def _heads(self, layer: int, shares_kv: bool) -> Shapes:
+        types = self.types or []
+        full = layer >= len(types) or types[layer] == "full_attention"
+        size, kv_heads = self.size, self.kv_heads
+        if full:
+            size = self.config.count("global_head_dim") or size
+            kv_heads = self.config.count("num_global_key_value_heads") or kv_heads
+        yield "self_attn.q_proj", (self.heads * size, self.width)
+        yield "self_attn.q_norm", (size,)
+        yield "self_attn.o_proj", (self.width, self.heads * size)
+        if not shares_kv:
+            yield "self_attn.k_proj", (kv_heads * size, self.width)
+            yield "self_attn.k_norm", (size,)
+        if not shares_kv and not (full and self.config.values.get("attention_k_eq_v") is True):
+            yield "self_attn.v_proj", (kv_heads * size, self.width)
+
+    def _experts(self) -> Shapes:
+        size = self.config.needed("moe_intermediate_size", "expert_intermediate_size")
+        for name in ("pre_feedforward_layernorm_2", "post_feedforward_layernorm_1"):
+            yield name, (self.width,)
+        yield "post_feedforward_layernorm_2", (self.width,)
+        yield "router.proj", (self.experts, self.width)
+        yield "router.scale", (self.width,)
+        yield "router.per_expert_scale", (self.experts,)
+        yield "experts.gate_up_proj", (self.experts, 2 * size, self.width)
+        yield "experts.down_proj", (self.experts, self.width, size)

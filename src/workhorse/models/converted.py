@@ -21,6 +21,14 @@ EXPERTS_MAX = 4096  # LLAMA_MAX_EXPERTS is 1,024 (2026-10); more is a hostile na
 _LAYER = re.compile(r"layers\.(\d{1,4})\.(.+)", re.ASCII)
 _EXPERT = re.compile(r"(.*\bexperts)\.(\d{1,5})\.(.+)", re.ASCII)
 _MTP_LAYER = re.compile(r"mtp\.layers\.(\d{1,2})\.(.+)", re.ASCII)
+# Names of which the last part is no `weight` or `bias`.
+_WHOLE_NAMES = {
+    "linear_attn.A_log": "ssm_a",
+    "linear_attn.dt_bias": "ssm_dt.bias",
+    "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+    "router.scale": "ffn_gate_inp.scale",
+    "router.per_expert_scale": "ffn_down_exps.scale",
+}
 _MTP_NAMES = {
     "fc": "eh_proj",
     "pre_fc_norm_embedding": "enorm",
@@ -37,7 +45,6 @@ _ELSEWHERE = (
 _NO_WEIGHTS = (
     ".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias", ".weight_scale_inv",
     ".weight_scale", ".input_scale", ".scale", ".k_scale", ".v_scale", ".activation_scale",
-    ".per_expert_scale",
 )  # fmt: skip
 _PACKED = (".qweight", ".qzeros", ".weight_packed", ".absmax", ".quant_map", ".g_idx", ".SCB")
 # Two-dimensional weights that a converter leaves in F32 (prepare_tensors, conversion/base.py).
@@ -125,7 +132,9 @@ class Conversion:
                 Text("Take the original model, or a GGUF file.", "请改用原始模型或 GGUF 文件。"),
             )
         name = _plain(raw.name)
-        if name.startswith(_ELSEWHERE) or raw.name.endswith(_NO_WEIGHTS) or not raw.shape:
+        if name.startswith(_ELSEWHERE) or not raw.shape:
+            return
+        if name.endswith(_NO_WEIGHTS) and not name.endswith(tuple(_WHOLE_NAMES)):
             return
         name = self._mtp(name)
         match = _LAYER.match(name)
@@ -172,19 +181,13 @@ class Conversion:
                 raise damaged(self._name, f"it has an expert {expert}", f"含有第 {expert} 个专家")
         stem, ending = _ending(rest)
         prefix = f"blk.{layer}."
+        if rest in _WHOLE_NAMES:
+            self._put(prefix + _WHOLE_NAMES[rest], raw, raw.shape, "", rest)
+            return
         if self._add_parts(raw, prefix, stem, ending):
             return
         if stem == "post_attention_layernorm":
             known: str | None = self._kind.ffn_norm
-        elif rest.endswith("linear_attn.A_log"):
-            self._put(f"{prefix}ssm_a", raw, raw.shape, "", rest)
-            return
-        elif rest.endswith("linear_attn.dt_bias"):
-            self._put(f"{prefix}ssm_dt", raw, raw.shape, "bias", rest)
-            return
-        elif stem == "mlp.gate" and ending == "e_score_correction_bias":
-            self._put(f"{prefix}exp_probs_b", raw, raw.shape, "bias", rest)
-            return
         else:
             known = layer_tensor_names().get(stem)
         full = None if known is None else prefix + known
@@ -309,8 +312,6 @@ def _ending(name: str) -> tuple[str, str]:
     """A name and what stands behind its last dot: `weight`, `bias` and such; else `weight`."""
     stem, _, ending = name.rpartition(".")
     if ending in ("weight", "bias"):
-        return stem, ending
-    if ending == "e_score_correction_bias":
         return stem, ending
     for word in ("blocks", "scales", "bias"):  # gpt-oss: `down_proj_blocks`
         if ending.endswith(f"_{word}") and ".experts." in f".{name}":
