@@ -94,7 +94,7 @@ class Site:
 
     def compiled(self) -> list[str]:
         """The objects that ninja made, in order; one made again comes again."""
-        log = (self.work / "objects" / ".ninja_log").read_text()
+        (log,) = [path.read_text() for path in self.work.glob("objects-*/.ninja_log")]
         return re.findall(r"(\w+)\.cpp\.o\t", log)
 
 
@@ -239,10 +239,28 @@ def test_ctrl_c_leaves_the_objects_and_no_process(site: Site, tmp_path: Path) ->
         making.communicate(timeout=60)
     assert making.returncode not in (0, None)
     assert site.builds.names() == []
-    assert (site.work / "objects" / "build.ninja").is_file()
+    assert list(site.work.glob("objects-*/build.ninja"))
     site.write("shared.cpp", "int shared() { return 7; }\n")
     site.make(order("first"))
     assert site.builds.names() == ["first"]
+
+
+@needs_system
+def test_a_compiler_whose_master_was_killed_keeps_the_lock(site: Site) -> None:
+    """Else a second build would write the same objects."""
+    begun = site.folder / "begun"
+    os.mkfifo(begun)
+    site.write("CMakeLists.txt", f'execute_process(COMMAND sh -c "echo $$ >{begun}; sleep 600")\n')
+    here = str(Path(__file__).parent)
+    command = [sys.executable, "-c", INTERRUPTED, here, str(site.folder)]
+    with subprocess.Popen(command, start_new_session=True) as making:
+        orphan = int(begun.read_text())
+        making.kill()
+    try:
+        with pytest.raises(AppError, match="Another process"):
+            site.make(order("second"))
+    finally:
+        os.killpg(os.getpgid(orphan), signal.SIGKILL)
 
 
 def test_no_system_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

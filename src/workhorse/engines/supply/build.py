@@ -1,5 +1,6 @@
 """Builds llama.cpp here: source, compiler, configure, compile, check, and a record of it."""
 
+import hashlib
 import os
 import platform
 import shutil
@@ -81,11 +82,11 @@ def make_builds(
     for order in orders:
         check_name(order.name)
     made = []
-    with builds.alone():
+    with builds.alone() as lock:
         for order in orders:
             builds.refuse_taken(order.name)
         for order in orders:
-            made.append(_Making(order, builds, logs, tell).run(tools, prove))
+            made.append(_Making(order, builds, logs, tell, lock).run(tools, prove))
         for folder in unfinished(builds):
             shutil.rmtree(folder, ignore_errors=True)
     return made
@@ -102,6 +103,7 @@ class _Making:
     builds: Builds
     logs: Path
     tell: Teller
+    lock: int
 
     @property
     def work(self) -> Path:
@@ -121,11 +123,12 @@ class _Making:
             tree = source_tree(self.work, self.order.source, self.tell.progress)
             check_space(self.work, NEEDED_BYTES)
             chosen = options(self.order.variant, self.order.source, openmp=toolchain.openmp)
-            self._compile(toolchain, tree, chosen)
+            objects = self._objects(toolchain)
+            self._compile(toolchain, tree, objects, chosen)
         finally:
             self._spend(time.monotonic() - began_s)
         with self.builds.making() as scratch:
-            self._collect(scratch, tree)
+            self._collect(scratch, tree, objects)
             manifest = self._manifest(scratch, toolchain, needs, chosen)
             prove(scratch, manifest)
             build = self.builds.keep(scratch, manifest)
@@ -142,8 +145,17 @@ class _Making:
         variant = self.order.variant
         return variant.needs if variant is not None else toolchain.native_flags()
 
-    def _compile(self, toolchain: Toolchain, tree: Path, chosen: Sequence[str]) -> None:
-        objects = self.work / "objects"
+    def _objects(self, toolchain: Toolchain) -> Path:
+        """Where the objects lie: cmake mixes up those of two compilers, or of a moved folder."""
+        made_by = f"{toolchain.c_compiler}\n{toolchain.name()}\n{self.work.resolve()}"
+        objects = self.work / f"objects-{hashlib.sha256(made_by.encode()).hexdigest()[:8]}"
+        for other in set(self.work.glob("objects-*")) - {objects}:
+            shutil.rmtree(other, ignore_errors=True)
+        return objects
+
+    def _compile(
+        self, toolchain: Toolchain, tree: Path, objects: Path, chosen: Sequence[str]
+    ) -> None:
         self.tell.stage(Text("configuring", "配置"))
         configure = [toolchain.cmake, "-S", str(tree), "-B", str(objects), "-G", "Ninja"]
         configure += [f"-DCMAKE_MAKE_PROGRAM={toolchain.ninja}"]
@@ -171,6 +183,7 @@ class _Making:
                 text=True,
                 errors="replace",
                 env=toolchain.variables(),
+                pass_fds=(self.lock,),  # killed ourselves, we leave no second build to our compiler
                 start_new_session=True,  # a Ctrl-C reaches us alone, and we end the tool in order
             )
         except OSError as error:
@@ -197,13 +210,13 @@ class _Making:
             ),
         )
 
-    def _collect(self, scratch: Path, tree: Path) -> None:
+    def _collect(self, scratch: Path, tree: Path, objects: Path) -> None:
         """The programs and the licences they come under."""
         with local_errors(scratch):
             for folder in ("bin", "licences"):
                 (scratch / folder).mkdir()
             for program in PROGRAMS:
-                shutil.copy2(self.work / "objects" / "bin" / program, scratch / "bin" / program)
+                shutil.copy2(objects / "bin" / program, scratch / "bin" / program)
             shutil.copy(tree / "LICENSE", scratch / "licences" / "llama.cpp.txt")
             for licence in sorted((tree / "licenses").glob("LICENSE-*")):
                 shutil.copy(licence, scratch / "licences" / f"{licence.name[8:]}.txt")
@@ -254,8 +267,7 @@ class _Making:
 
     def _spend(self, seconds: float) -> None:
         """Keep the time, over interruptions."""
-        with suppress(OSError):
-            self.work.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError):  # such as a work folder that was not begun
             (self.work / "seconds").write_text(f"{self._spent_s() + seconds:.1f}", "ascii")
 
 

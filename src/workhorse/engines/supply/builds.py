@@ -148,8 +148,11 @@ class Builds:
             shutil.rmtree(left, ignore_errors=True)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Only one process makes, installs or removes builds at a time; AppError for the second."""
+    def alone(self) -> Iterator[int]:
+        """Only one process makes, installs or removes builds at a time; AppError for the second.
+
+        Gives the lock's descriptor: a child that inherits it keeps the lock if we are killed.
+        """
         with local_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -165,7 +168,7 @@ class Builds:
                     Text("Wait for it, then try again.", "请等它结束后再试。"),
                 ) from error
             self.sweep()
-            yield
+            yield handle
         finally:
             os.close(handle)
 
