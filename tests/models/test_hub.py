@@ -136,6 +136,20 @@ def test_a_quantisation_that_is_not_there_lists_those_that_are(server: FileServe
     assert "has no Q2_K" in said and "tiny-Q8_0.gguf" in said and "tiny-Q6_K.gguf" in said
 
 
+def test_files_beside_a_model_are_not_it(server: FileServer) -> None:
+    names = ("a-MTP-Q4_K_M.gguf", "mtp-a-Q4_K_M.gguf", "a-Q4_K_M-mmproj.gguf", "imatrix-a.gguf")
+    environment = publish_hf(server, REPO, dict.fromkeys(names, TINY))
+    assert read(REPO, environment).path == f"hf:{REPO}:a-MTP-Q4_K_M.gguf"
+
+
+def test_a_quantisation_is_a_whole_word(server: FileServer) -> None:
+    environment = publish_hf(
+        server, REPO, dict.fromkeys(("a-Q4_0_4_4.gguf", "a-Q4_0-v2.gguf"), TINY)
+    )
+    assert read(f"{REPO}:Q4_0", environment).path == f"hf:{REPO}:a-Q4_0-v2.gguf"
+    assert "has no Q4_K" in refusal(f"{REPO}:Q4_K", environment)
+
+
 def test_several_models_of_which_none_is_usual(server: FileServer) -> None:
     environment = publish_hf(server, REPO, {"one.gguf": TINY, "two.gguf": TINY})
     assert "has 2 models: one.gguf" in refusal(REPO, environment)

@@ -14,7 +14,10 @@ LISTED_MAX = 12
 # Taken when the user names none: four bits and better than the plain types (llama.cpp's own
 # `-hf` takes Q4_K_M too, common/arg.cpp, 2026-10).
 USUAL = ("Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "IQ4_XS", "Q4_0", "MXFP4", "Q5_K_M", "Q8_0")
-_COMPANION = re.compile(r"(^|[-._/])(mmproj|imatrix|mtp|draft|lora|vocab)([-._/]|$)", re.IGNORECASE)
+# Files beside a model; `mtp-` first is llama.cpp's draft head, elsewhere in a name a whole model.
+_COMPANION = re.compile(
+    r"(^|[-._])(mmproj|imatrix)([-._]|$)|^(mtp|draft|lora|ggml-vocab)[-._]", re.IGNORECASE
+)
 
 
 def choose(listing: Mapping[str, int | None], wanted: str | None, label: str) -> str | None:
@@ -62,7 +65,8 @@ def gguf_models(listing: Mapping[str, int | None]) -> dict[str, tuple[str, int |
 def _names(file: str, quantisation: str) -> bool:
     """True when the file's name says that it has this quantisation."""
     word = re.escape(quantisation)
-    return re.search(rf"(^|[-._/]){word}([-._/]|$)", file, re.IGNORECASE) is not None
+    # No `_` behind it: Q4_0 is not Q4_0_4_4.
+    return re.search(rf"(^|[-._/]){word}([-./]|$)", file, re.IGNORECASE) is not None
 
 
 def _which(
