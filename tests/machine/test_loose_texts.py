@@ -305,3 +305,12 @@ def test_limits_and_settings_as_their_commands_print_them() -> None:
     assert (machine.settings.swappiness, machine.settings.numa_balancing) == (60, True)
     assert machine.settings.zone_reclaim == 0
     assert of({"a.txt": "$ ulimit -l\nunlimited\n"}).memory.memlock_bytes is None
+
+
+def test_names_that_a_table_cuts_are_whole_in_the_list() -> None:
+    name = "NVIDIA GeForce RTX 2080 Ti"
+    cut = SMI.replace("Tesla V100-SXM2-16GB", "NVIDIA GeForce ...", 1)
+    assert cut != SMI
+    listing = f"GPU 0: {name} (UUID: GPU-0)\nGPU 1: Tesla P40 (UUID: GPU-1)\n"
+    names = [gpu.name for gpu in of({"a.txt": cut, "b.txt": listing}).gpus]
+    assert names == [name, "Tesla V100-SXM2-16GB"]

@@ -91,6 +91,10 @@ _OPENER = re.compile(
 # Nobody reads these: they tell nothing that the others would not.
 _UNREAD = frozenset({NVLINKS})
 _JOINED = frozenset({LSPCI, DMESG, SYSCTL})
+_LISTED = re.compile(r"^GPU (\d{1,3}): (.{1,60}?) \(UUID: ", re.MULTILINE)
+_CUT_NAME = re.compile(
+    r"^(\|\s{1,6}(\d{1,3})  ?)(\S[^|\n]{0,40}\.\.\.)(\s+(?:On|Off|N/A|ERR!))", re.MULTILINE
+)
 _SYSCTL = r"^((?:vm|kernel)\.[a-z_]{1,60}) = (\d{1,20})\s*$"
 _NOTED_MAX = 40
 _CARDS_MAX = 64
@@ -217,6 +221,8 @@ def _with_kernel_files(found: dict[str, str], unknown: tuple[str, ...]) -> Loose
         found = {**found, SMI_Q: query_text(found[SMI_XML])}
     if LSPCI not in found and not any(path.startswith(PCI_ROOT) for path in found):
         made |= card_files(*(found.get(path) for path in (SMI_Q, SMI, TOPO)))
+    if SMI in found and CARDS in found:
+        found = {**found, SMI: _with_whole_names(found[SMI], found[CARDS])}
     listed = parse_csv(found.get(SMI_CSV, "")) or _names_alone(found)
     if listed is not None and SMI_Q not in found:
         cuda = re.search(r"CUDA (?:UMD )?Version: (\d{1,2})\.(\d)", found.get(SMI, ""))
@@ -249,8 +255,14 @@ def _names_alone(found: Mapping[str, str]) -> dict[str, Any] | None:
     """The cards of `nvidia-smi -L`, where nothing else lists them; None when it is not there."""
     if SMI in found or CARDS not in found:
         return None
-    names = re.findall(r"^GPU \d{1,3}: (.{1,60}?) \(UUID: ", found[CARDS], re.MULTILINE)
-    return {"driver_version": None, "gpus": [{"name": name} for name in names[:_CARDS_MAX]]}
+    names = _LISTED.findall(found[CARDS])[:_CARDS_MAX]
+    return {"driver_version": None, "gpus": [{"name": name} for _, name in names]}
+
+
+def _with_whole_names(table: str, listing: str) -> str:
+    """The table of drivers before 510, which cut long names (`NVIDIA GeForce ...`), with them."""
+    names = dict(_LISTED.findall(listing))
+    return _CUT_NAME.sub(lambda row: f"{row[1]}{names.get(row[2], row[3])}{row[4]}", table)
 
 
 def _sources(found: dict[str, str], made: dict[str, str]) -> dict[str, str]:
