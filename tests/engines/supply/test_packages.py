@@ -1,5 +1,6 @@
 """What pip cannot fetch: the cause and one step."""
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,24 @@ def test_another_file_than_the_pinned_one(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr("workhorse.engines.supply.source.run_pip", careless)
     with pytest.raises(AppError, match="no file with the hash"):
         fetch_source(tmp_path, SOURCE, no_progress)
+
+
+def test_what_a_user_set_for_other_installs_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "pinned.txt").write_text("ziglang==0.0.1\n")
+    config = tmp_path / "pip.conf"
+    config.write_text(f"[global]\nuser = true\nconstraint = {tmp_path}/pinned.txt\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    wheel = tmp_path / "nothing_here-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as zipped:
+        zipped.writestr("nothing_here.py", "")
+        zipped.writestr("nothing_here-1.dist-info/METADATA", "Name: nothing_here\nVersion: 1\n")
+        zipped.writestr("nothing_here-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        zipped.writestr("nothing_here-1.dist-info/RECORD", "")
+    install = ["install", "--no-index", "--no-deps", "--target", str(tmp_path / "t"), str(wheel)]
+    run_pip(install, same("It"), no_progress)
+    assert (tmp_path / "t" / "nothing_here.py").is_file()
 
 
 def test_pip_is_asked_and_its_words_are_kept(tmp_path: Path) -> None:

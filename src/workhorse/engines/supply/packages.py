@@ -1,5 +1,6 @@
 """Downloads packages through pip: the user's mirror, proxy, certificates and cache apply."""
 
+import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -18,6 +19,10 @@ _NO_NETWORK = re.compile(
     re.IGNORECASE,
 )
 
+# What a user may have set for installs of their own: `--target` does not go with --user, and
+# other versions than ours would be asked for. Empty is unset, also for pip's own files.
+_PINNED = {"PIP_USER": "0", "PIP_CONSTRAINT": "", "PIP_TARGET": "", "PIP_PREFIX": ""}
+
 
 def run_pip(arguments: Sequence[str], what: Text, progress: Progress) -> None:
     """Run one pip command; AppError with the cause in its words when it fails."""
@@ -30,6 +35,7 @@ def run_pip(arguments: Sequence[str], what: Text, progress: Progress) -> None:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
+        env={**os.environ, **_PINNED},
     ) as pip:
         try:
             for line in pip.stdout or ():
