@@ -324,3 +324,23 @@ def test_a_setting_is_not_praised_and_blamed_at_once() -> None:
     )
     good = found(slow).get("good.kernel")
     assert good is None or "powersave" not in good.seen.en
+
+
+def test_swapped_pages_are_brought_back_only_where_there_is_room() -> None:
+    swapped = {"swap_total_bytes": 64 * GIB, "swap_free_bytes": 24 * GIB}
+    roomy = found(with_memory(**swapped, available_bytes=100 * GIB))["memory.swap-used"]
+    assert roomy.command is not None and "swapoff" in roomy.command
+    for available in (41 * GIB, 30 * GIB, None):
+        short = found(with_memory(**swapped, available_bytes=available))["memory.swap-used"]
+        assert short.command == "sudo sysctl vm.swappiness=10"
+
+
+@pytest.mark.parametrize(
+    ("distribution", "words"),
+    [("Debian GNU/Linux 12 (bookworm)", "apt-get"), ("CentOS Linux 7 (Core)", "yum"),
+     ("openEuler 22.03 (LTS-SP3)", "yum"), ("Rocky Linux 9.3 (Blue Onyx)", "yum"),
+     (None, "apt-get")],
+)  # fmt: skip
+def test_a_command_is_that_of_the_distribution(distribution: str | None, words: str) -> None:
+    system = replace(BARE_METAL, libgomp=False, distribution=distribution)
+    assert words in (found(server(system=system))["system.no-libgomp"].command or "")

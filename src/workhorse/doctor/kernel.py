@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
-from workhorse.doctor.opinion import Opinion, finding, on_cpu_alone
+from workhorse.doctor.opinion import Opinion, finding, is_rpm_based, on_cpu_alone
 from workhorse.knowledge.health import threshold
 from workhorse.plan.pages import HUGE_PAGES_NEED_GLIBC, glibc_at_least
 from workhorse.records import Finding, Machine
@@ -196,6 +196,7 @@ def libgomp(machine: Machine) -> Iterator[Finding]:
         "system.no-libgomp",
         Text("libgomp.so.1 is not installed.", "未安装 libgomp.so.1。"),
         evidence=("dlopen libgomp.so.1: not found",),
+        rpm=is_rpm_based(machine),
     )
 
 

@@ -1,5 +1,6 @@
 """What the doctor thinks of one subject, and how its findings are put into words."""
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
@@ -8,6 +9,11 @@ from workhorse.knowledge.findings import wordings
 from workhorse.records import Finding, Gpu, Level, Machine
 from workhorse.text import Text
 
+_RPM = re.compile(
+    r"red hat|rhel|centos|rocky|alma|fedora|oracle linux|scientific linux|amazon linux|openeuler"
+    r"|euleros|anolis|opencloudos|tencentos|alibaba|alios|kylin linux advanced server|bclinux",
+    re.IGNORECASE,
+)
 K = TypeVar("K", bound=Hashable)
 
 
@@ -33,15 +39,17 @@ def finding(
     share_lost: float | None = None,
     sure: Literal["certain", "likely", "possible"] | None = None,
     cards: Sequence[Gpu] = (),
+    rpm: bool = False,
     **values: object,
 ) -> Finding:
     """The finding `code` in the words of knowledge/findings.toml.
 
     `values` fill the places in its words, `level` and `sure` replace the table's; `cards` are those
-    that its command is for.
+    that its command is for; `rpm` chooses that of RPM-based systems.
     """
     row = wordings()[code]
-    command = row.command.format(**values, index="{index}") if row.command else None
+    template = (row.command_rpm if rpm else None) or row.command
+    command = template.format(**values, index="{index}") if template else None
     return Finding(
         code=code,
         level=level or row.level,
@@ -89,6 +97,11 @@ def is_virtual(machine: Machine) -> bool:
     if machine.system.hypervisor is not None:
         return machine.system.hypervisor != ""
     return "hypervisor" in machine.cpu.flags
+
+
+def is_rpm_based(machine: Machine) -> bool:
+    """True where the distribution's packages are RPMs, by the name it gives itself."""
+    return _RPM.search(machine.system.distribution or "") is not None
 
 
 def on_cpu_alone(machine: Machine, share: float) -> float | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from workhorse.doctor.opinion import Opinion, alike, finding, is_virtual, named
+from workhorse.doctor.opinion import Opinion, alike, finding, is_rpm_based, is_virtual, named
 from workhorse.records import Finding, Gpu, GpuLink, Machine
 from workhorse.text import Text
 
@@ -146,6 +146,7 @@ def detours(machine: Machine) -> Iterator[Finding]:
             ),
             evidence=("iommu: translating", *link_lines(machine)),
             level="warning" if certain else "note",
+            rpm=is_rpm_based(machine),
         )
     elif machine.system.acs_redirect and any(pair.path in ("PIX", "PXB") for pair in direct):
         yield finding(

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 
 from workhorse.doctor.opinion import Opinion, finding
 from workhorse.knowledge.health import threshold
@@ -92,7 +93,7 @@ def swap(machine: Machine) -> Iterator[Finding]:
     if used >= threshold("swap_used_bytes"):
         available, ram = memory.available_bytes, memory.total_bytes
         short = available is not None and ram is not None and available < ram / 4
-        yield finding(
+        told = finding(
             "memory.swap-used",
             Text(
                 f"{show_bytes(used)} of memory lie in the swap on disk.",
@@ -102,6 +103,9 @@ def swap(machine: Machine) -> Iterator[Finding]:
             # Plenty is free: what lies there was pushed out in the past and may well stay.
             level=None if short else "note",
         )
+        # Bringing back more than there is room for ends programs.
+        fits = available is not None and available > used + threshold("memory_small_bytes")
+        yield told if fits else replace(told, command="sudo sysctl vm.swappiness=10")
     elif swappiness is not None and swappiness >= _SWAPPINESS_DEFAULT:
         yield finding(
             "memory.swappiness",

@@ -20,6 +20,7 @@ class Wording:
     source: str
     date: str
     command: str | None = None
+    command_rpm: str | None = None  # where packages are RPMs: CentOS, RHEL, openEuler
     sure: Literal["certain", "likely", "possible"] = "certain"
 
 
