@@ -184,6 +184,13 @@ def test_an_old_dmidecode_writes_megahertz() -> None:
     assert (dimm.size_bytes, dimm.rated_mt_s, dimm.configured_mt_s) == (16 * GIB, 1600, 1333)
 
 
+def test_an_older_dmidecode_adds_the_time_of_a_cycle() -> None:
+    speed = "1333 MHz (0.8 ns)"
+    text = HEAD + module("A1", "8192 MB", kind="DDR3", speed=speed, now=speed)
+    (dimm,) = parse_modules(text, cpu(1))
+    assert (dimm.rated_mt_s, dimm.configured_mt_s) == (1333, 1333)
+
+
 class Live(PackedFiles):
     live = True  # type: ignore[assignment]
 

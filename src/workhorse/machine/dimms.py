@@ -152,7 +152,10 @@ def transfers(
 
 
 def _rate(text: str | None) -> int | None:
-    found = re.fullmatch(r"(\d{1,5}) ?(?:MT/s|MHz)", (text or "").strip()[:40], re.ASCII)
+    # dmidecode before 2.12 adds the time of a cycle: `1333 MHz (0.8 ns)`.
+    found = re.fullmatch(
+        r"(\d{1,5}) ?(?:MT/s|MHz)(?: \([\d.]+ ns\))?", (text or "").strip()[:40], re.ASCII
+    )
     # Tables write 0 for a slot without a module.
     return (number(found[1], high=_RATE_MAX_MT_S) or None) if found else None
 
