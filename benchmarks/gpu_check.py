@@ -131,7 +131,7 @@ def check(name: str, path: Path, machine: Machine, build: EngineBuild) -> Iterat
     plan = make_plan(machine, model, build, Wish())
     yield run(name, machine.gpus[0].name, plan, speeds=True)
     for card in ELSEWHERE:
-        there = composed_machine(Parts(card, 1, 128 * GIB, 2, "E5-2690 v4"))
+        there = composed_machine(Parts(card, 1, 128 * GIB, 2, "Xeon E5-2690 v4"))
         other = make_plan(there, model, build, Wish())
         if not other.verdict.blocked and other.gpu_index is not None:
             # The CPUs and nodes of the other machine are not here; its split is what matters.
