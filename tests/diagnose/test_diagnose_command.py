@@ -1,9 +1,13 @@
 """`workhorse diagnose` as its user meets it: files, pipes, units, and the usual mistakes."""
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -78,7 +82,7 @@ def test_the_last_line_of_one_log_does_not_run_into_the_next(tmp_path: Path) -> 
     second.write_text(NO_LIBGOMP.splitlines()[1])
     done = diagnose(str(first), str(second), "--json", home=tmp_path)
     (finding,) = json.loads(done.stdout)["findings"]
-    assert finding["evidence"][0].startswith("3: llama-server")
+    assert finding["evidence"][0].startswith(f"{second}:1: llama-server")
 
 
 def test_no_log_named_reads_the_newest_engine_log(tmp_path: Path) -> None:
@@ -107,11 +111,91 @@ def test_what_cannot_be_read_is_one_sentence(name: str, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_binary_noise_is_no_cause(tmp_path: Path) -> None:
+def test_binary_noise_is_told_to_be_no_text(tmp_path: Path) -> None:
     log = tmp_path / "noise"
     log.write_bytes(bytes(range(256)) * 4000)
     done = diagnose(str(log), home=tmp_path)
-    assert done.returncode == EXIT_GOOD, done.stderr
+    assert done.returncode == EXIT_FAILED, done.stdout
+    assert "is no text" in done.stderr
+
+
+def test_zeros_in_a_log_do_not_hide_its_cause(tmp_path: Path) -> None:
+    """A machine that lost power leaves blocks of zeros in its logs."""
+    log = tmp_path / "kern.log"
+    log.write_bytes(bytes(9000) + b"\n" + NO_LIBGOMP.encode())
+    done = diagnose(str(log), home=tmp_path)
+    assert done.returncode == EXIT_NO, done.stderr
+
+
+def test_an_empty_log_is_told_to_be_empty(tmp_path: Path) -> None:
+    log = tmp_path / "empty.log"
+    log.touch()
+    done = diagnose(str(log), home=tmp_path)
+    assert done.returncode == EXIT_GOOD
+    assert "The log is empty" in done.stdout
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_packed_log_is_read(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    log = tmp_path / "syslog.2"
+    log.write_bytes(pack(NO_LIBGOMP.encode()))
+    done = diagnose(str(log), home=tmp_path)
+    assert done.returncode == EXIT_NO, done.stderr
+    assert "2: llama-server: error while loading" in done.stdout
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_packed_log_that_is_cut_off_is_one_sentence(
+    pack: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    log = tmp_path / "syslog.2"
+    log.write_bytes(pack(NO_LIBGOMP.encode())[:-12])
+    done = diagnose(str(log), home=tmp_path)
+    assert done.returncode == EXIT_FAILED
+    assert "cannot be read" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "gb18030"])
+def test_other_encodings_are_read(encoding: str, tmp_path: Path) -> None:
+    """The shell of Windows writes UTF-16, old Chinese systems write GB 18030."""
+    log = tmp_path / "windows.log"
+    mark = "\ufeff" if "16" in encoding else ""
+    log.write_bytes((mark + "启动\n" + NO_LIBGOMP).encode(encoding))
+    done = diagnose(str(log), home=tmp_path)
+    assert done.returncode == EXIT_NO, done.stderr
+
+
+def test_a_pipe_without_a_dash_is_read(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "engine-1.log").write_text(HEALTHY)
+    done = diagnose(home=tmp_path, text=NO_LIBGOMP)
+    assert done.returncode == EXIT_NO, done.stdout
+
+
+def test_a_file_given_as_standard_input_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "start.log"
+    log.write_text(NO_LIBGOMP)
+    with log.open() as file:
+        done = subprocess.run(
+            [sys.executable, "-m", "workhorse", "diagnose"],
+            stdin=file,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "WORKHORSE_HOME": str(tmp_path), "LC_ALL": "C.UTF-8"},
+        )
+    assert done.returncode == EXIT_NO, done.stderr
+
+
+def test_a_long_line_is_shown_where_the_words_are(tmp_path: Path) -> None:
+    log = tmp_path / "long.log"
+    log.write_text("x" * 3000 + " " + NO_LIBGOMP.splitlines()[1] + " " + "y" * 3000 + "\n")
+    done = diagnose(str(log), "--json", home=tmp_path)
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert "libgomp.so.1" in finding["evidence"][0]
+    assert len(finding["evidence"][0]) < 400
 
 
 def test_a_unit_is_read_from_the_journal(tmp_path: Path) -> None:
@@ -139,3 +223,4 @@ def test_a_machine_that_is_none_is_told_before_the_log_is_read(tmp_path: Path) -
     done = diagnose("-", "--machine", str(tmp_path / "none.json"), home=tmp_path, text=HEALTHY)
     assert done.returncode == EXIT_FAILED
     assert "none.json" in done.stderr
+    assert "--machine" in done.stderr

@@ -2,21 +2,24 @@
 
 import argparse
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING
 
+from workhorse.cli.log_files import Log, no_text, open_log, pipe_waits
 from workhorse.cli.progress import LateBar
 from workhorse.cli.show import console, print_verdict
 from workhorse.codec import to_json
 from workhorse.config import places
 from workhorse.errors import EXIT_FAILED, EXIT_GOOD, EXIT_NO, EXIT_USAGE, AppError
-from workhorse.records import Verdict
+from workhorse.records import Machine, Verdict
 from workhorse.text import Language, Text
 
-_CHUNK_BYTES = 4 * 1024**2
+if TYPE_CHECKING:
+    from workhorse.diagnose.scan import Scanner
+
 # A unit's journal of weeks is larger than anybody needs: the last start is at its end.
 _JOURNAL_LINES = 200_000
 READING = Text("Reading the log", "正在读取日志")
@@ -53,7 +56,6 @@ def run(args: argparse.Namespace) -> int:
     """Print what the log means; exit 3 when a cause was found, 0 when nothing was."""
     from workhorse.diagnose.facts import facts_of_machine
     from workhorse.diagnose.judge import diagnose, scan
-    from workhorse.machine.probe import probe
 
     if args.logs and args.unit:
         raise AppError(
@@ -62,20 +64,27 @@ def run(args: argparse.Namespace) -> int:
             exit_code=EXIT_USAGE,
         )
     # A capture that cannot be read is better told before a large log has been.
-    machine = probe(args.machine or Path("/"), measure_s=0)
+    machine = stated_machine(args.machine)
+    scanner = scan([])
     with ExitStack() as open_files, LateBar(READING, args.lang) as bar:
         if args.unit:
-            names, chunks = [args.unit], iter([journal(args.unit)])
+            scanner.read([journal(args.unit)])
+            ends = [(args.unit, scanner.lines)]
         else:
-            names = args.logs or [str(newest_log(places().logs))]
-            sources = [open_log(name, open_files) for name in names]
-            chunks = read_all(sources, sum(size_bytes(name) for name in names) or None, bar)
-        scanner = scan(chunks)
+            names = args.logs or ["-" if pipe_waits() else str(newest_log(places().logs))]
+            logs = [open_log(name, open_files) for name in names]
+            ends = read_all(logs, scanner, bar)
     verdict = diagnose(scanner, facts_of_machine(machine))
+    if not args.unit and all(f.level == "note" for f in verdict.findings):
+        for log in logs:
+            if not log.text:
+                raise no_text(log.name)
+    if len(ends) > 1:
+        verdict = located(verdict, ends)
     if args.json:
         print(to_json(verdict))
     else:
-        print_diagnosis(verdict, names, scanner.lines, args.lang)
+        print_diagnosis(verdict, [name for name, _ in ends], scanner.lines, args.lang)
     return EXIT_NO if any(f.level == "cause" for f in verdict.findings) else EXIT_GOOD
 
 
@@ -84,50 +93,76 @@ def print_diagnosis(verdict: Verdict, names: list[str], lines: int, language: La
     read = Text(f"{', '.join(names)}: {lines:,} lines", f"{', '.join(names)}：{lines:,} 行")
     console().print(read.in_language(language), style="dim", markup=False)
     if not verdict.findings:
-        nothing = Text("Nothing in it points to a trouble.", "日志中没有发现问题。")
+        nothing = (
+            Text("Nothing in it points to a trouble.", "日志中没有发现问题。")
+            if lines
+            else Text("The log is empty.", "日志为空。")
+        )
         console().print(nothing.in_language(language))
     print_verdict(verdict, language)
 
 
-def open_log(name: str, open_files: ExitStack) -> BinaryIO:
-    """The log's bytes; `-` is standard input. Raises AppError when it cannot be read."""
-    if name == "-":
-        return sys.stdin.buffer
-    try:
-        file = Path(name).open("rb")  # noqa: SIM115
-        open_files.callback(file.close)
-        file.peek(1)  # a folder opens, and fails only when it is read
-    except OSError as error:
-        raise AppError(
-            Text(
-                f"{name} cannot be read: {error.strerror}.",
-                f"无法读取 {name}：{error.strerror}。",
-            ),
-            Text("Give the path of a readable log file.", "请给出可读的日志文件路径。"),
-        ) from error
-    return file
+def read_all(logs: list[Log], scanner: "Scanner", bar: LateBar) -> list[tuple[str, int]]:
+    """All logs, one after the other, with the progress told; the last line of each."""
+    sizes = [log.size_bytes for log in logs if log.size_bytes is not None]
+    total_bytes = sum(sizes) if len(sizes) == len(logs) else None
+    done_bytes = 0
+    ends = []
 
-
-def size_bytes(name: str) -> int:
-    """The log's size; 0 when it has none, as a pipe."""
-    try:
-        return 0 if name == "-" else Path(name).stat().st_size
-    except OSError:
-        return 0
-
-
-def read_all(sources: list[BinaryIO], total_bytes: int | None, bar: LateBar) -> Iterator[bytes]:
-    """The bytes of all logs, one after the other, with the progress told."""
-    done = 0
-    for source in sources:
-        last = b""
-        while chunk := source.read(_CHUNK_BYTES):
+    def told(chunks: Iterator[bytes]) -> Iterator[bytes]:
+        nonlocal done_bytes
+        for chunk in chunks:
             yield chunk
-            last = chunk
-            done += len(chunk)
-            bar.step(done, total_bytes)
-        if last and not last.endswith(b"\n"):
-            yield b"\n"  # else the next log would go on in this one's last line
+            done_bytes += len(chunk)
+            bar.step(done_bytes, total_bytes)
+
+    for log in logs:
+        scanner.read(told(log.chunks()))
+        ends.append((log.name, scanner.lines))
+    return ends
+
+
+def located(verdict: Verdict, ends: Sequence[tuple[str, int]]) -> Verdict:
+    """The same with each line's own log and number in it: `ends` has the last line of each."""
+
+    def own(line: str) -> str:
+        number, _, words = line.partition(": ")
+        before = 0
+        for name, end in ends:
+            if int(number) <= end:
+                return f"{name}:{int(number) - before}: {words}"
+            before = end
+        return line
+
+    return replace(
+        verdict,
+        findings=tuple(
+            replace(f, evidence=tuple(own(line) for line in f.evidence)) for f in verdict.findings
+        ),
+    )
+
+
+def stated_machine(path: Path | None) -> Machine:
+    """The machine that the log comes from: the capture named, else this one.
+
+    Raises AppError when there is no such capture.
+    """
+    from workhorse.machine.probe import probe
+
+    try:
+        return probe(path or Path("/"), measure_s=0)
+    except AppError as error:
+        if path is None:
+            raise
+        raise AppError(
+            error.what,
+            Text(
+                "Give --machine a capture (workhorse probe --save DIR), or leave it out when the"
+                " log is of this machine.",
+                "请为 --machine 指定采集（workhorse probe --save DIR）；若日志来自本机，请省略。",
+            ),
+            exit_code=error.exit_code,
+        ) from error
 
 
 def newest_log(folder: Path) -> Path:

@@ -82,7 +82,7 @@ def print_verdict(verdict: Verdict, language: Language, *, stderr: bool = False)
         out.print(f"[{colour}]{name.in_language(language)}{sure}[/] [bold]{seen}[/]")
         out.print(f"    {why}", style="dim")
         for line in finding.evidence:
-            out.print(f"    │ {escape(line)}", style="dim", no_wrap=True, overflow="ellipsis")
+            out.print(f"    │ {escape(line)}", style="dim", overflow="fold")
         out.print(f"    → {remedy}")
         for command in (finding.command or "").splitlines():
             out.print(f"      $ {escape(command)}")

@@ -13,9 +13,10 @@ Facts = Mapping[str, frozenset[str]]
 
 # What logs tell of the machine: expressions with one group, the fact they give.
 TELLING: dict[str, str] = {
-    r"compute capability(?: \(CC\)| detected)?[ :=(]{1,3}(?:sm_)?(\d{1,2}\.\d)\b(?! ?(?:\+|or |and ))": (
-        "capability"
-    ),
+    (
+        r"compute capability(?: \(CC\)| detected)?[ :=(]{1,3}(?:sm_)?(\d{1,2}\.\d)\b"
+        r"(?! ?(?:\+|or |and ))"
+    ): "capability",
     r"CUDA capability (?:sm_)?(\d{1,2}\.?\d)\b": "capability",
     r"Current capability: ?(\d\.?\d)\b": "capability",
     r"compute=\W?(\d{1,2}\.\d)\b": "capability",

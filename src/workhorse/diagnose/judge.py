@@ -95,7 +95,7 @@ def not_known(complaints: Sequence[Line]) -> Finding:
         ),
         source="workhorse diagnose",
         command="workhorse probe --save workhorse-capture",
-        evidence=tuple(f"{line.number}: {line.text}" for line in complaints),
+        evidence=tuple(line.shown() for line in complaints),
         sure="possible",
     )
 
@@ -121,7 +121,7 @@ def _finding(found: Suspect) -> Finding:
         remedy=Text(trouble.en_step, trouble.zh_step),
         source=f"{trouble.source}, {trouble.date}",
         command="\n".join(trouble.commands) or None,
-        evidence=tuple(f"{line.number}: {line.text}" for line in found.lines[:_SHOWN_MAX]),
+        evidence=tuple(line.shown() for line in found.lines[:_SHOWN_MAX]),
         sure=(
             "certain"
             if found.confidence >= SURE

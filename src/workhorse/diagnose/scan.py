@@ -12,6 +12,7 @@ from workhorse.diagnose.anchors import anchors
 # A line longer than this is looked at around the place that was found.
 LINE_BYTES_MAX = 4096
 SAMPLES_MAX = 3
+_SHOWN_CHARACTERS, _SHOWN_BEFORE = 320, 120
 # Lines that differ in digits alone are looked at once; so many different ones are remembered.
 _SHAPES_MAX = 100_000
 _RUNS_MAX = 10_000
@@ -39,10 +40,18 @@ _TALK = re.compile(
 
 @dataclass(slots=True)
 class Line:
-    """One line of the log; `number` counts from 1."""
+    """One line of the log; `number` counts from 1, `place` is where in it the words stand."""
 
     number: int
     text: str
+    place: int = 0
+
+    def shown(self) -> str:
+        """Number and text; of a long line what stands around the words."""
+        begin = max(0, min(self.place - _SHOWN_BEFORE, len(self.text) - _SHOWN_CHARACTERS))
+        end = begin + _SHOWN_CHARACTERS
+        dots = "…" * (begin > 0), "…" * (end < len(self.text))
+        return f"{self.number}: {dots[0]}{self.text[begin:end]}{dots[1]}"
 
 
 @dataclass(slots=True)
@@ -157,7 +166,9 @@ class Scanner:
             return
         seen = self.seen.setdefault(expression, Seen())
         if len(seen.samples) < SAMPLES_MAX:
-            seen.samples.append(Line(self.lines + block.count(b"\n", 0, begin) + 1, text))
+            seen.samples.append(
+                Line(self.lines + block.count(b"\n", 0, begin) + 1, text, match.start())
+            )
         if len(seen.groups) < wanted:
             seen.groups.append(tuple(group or "" for group in match.groups()))
         self._note_run(expression, begin)

@@ -33,11 +33,10 @@ class Trouble:
     raises it, one of `never` rules it out. `explains` names troubles that are its consequences.
     `en`/`zh` say the cause, `*_step` what to do, `*_check` how to see that it is mended. With
     `needs_near`, a line alone shows nothing until one of `near` was seen too; with `needs_fact`
-    not until a fact spoke for it. A `generic` one
-    (a crash without a reason) is the consequence of any surer trouble. One `at_start` was no cause
-    where the same run of the program tried again and served. One `in_answers` is looked for in prompts
-    and answers too, which else may hold any sentence. Without `lines` it is found in figures only
-    (behaviour.py).
+    not until a fact spoke for it. A `generic` one (a crash without a reason) is the consequence of
+    any surer trouble. One `at_start` was no cause where the same run of the program tried again
+    and served. One `in_answers` is looked for in prompts and answers too, which else may hold any
+    sentence. Without `lines` it is found in figures only (behaviour.py).
     """
 
     code: str
