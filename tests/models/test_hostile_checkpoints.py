@@ -3,6 +3,7 @@
 import json
 import random
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,36 @@ def test_a_header_of_four_megabytes_of_tensors(tmp_path: Path) -> None:
     one = b'"%07d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},'
     raw = b"{" + b"".join(one % i for i in range(70_000))[:-1] + b"}"
     files = {**checkpoint(), "model.safetensors": header(raw)}
-    assert "70000 tensors" in refusal(write_all(tmp_path / "bad", files))
+    assert "too many entries" in refusal(write_all(tmp_path / "bad", files))
+
+
+@pytest.mark.parametrize(
+    "entry_of",
+    [
+        lambda i: b'"n%d":[]' % i,
+        lambda i: b'"n%d" :{"dtype":"U8","shape":[1],"data_offsets":[%d,%d]}' % (i, i, i + 1),
+        lambda i: (
+            b'"n%d":{"dtype":"U8","shape":[%s],"data_offsets":[0,0]}' % (i, b"1," * 99 + b"1")
+        ),
+    ],
+)
+def test_many_hostile_shards_do_not_add_up(
+    entry_of: Callable[[int], bytes], tmp_path: Path
+) -> None:
+    raw = b"{" + b",".join(entry_of(i) for i in range(30_000))[: 4 * MIB - 20] + b"}"
+    files, shards = checkpoint(), [f"model-{i:05d}-of-00003.safetensors" for i in range(3)]
+    index = {"weight_map": {f"x{i}": shard for i, shard in enumerate(shards)}}
+    files["model.safetensors.index.json"] = json.dumps(index).encode()
+    body = header(raw) + bytes(30_000)
+    refusal(write_all(tmp_path / "bad", files | dict.fromkeys(shards, body)))
+
+
+def test_more_tensors_than_any_checkpoint_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_all(tmp_path / "many", checkpoint())
+    monkeypatch.setattr("workhorse.models.converted.SOURCE_TENSORS_MAX", 20)
+    assert "too many tensors" in refusal(folder)
 
 
 def test_mutated_safetensors_never_raise_anything_else(tmp_path: Path) -> None:

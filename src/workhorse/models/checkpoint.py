@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 
 import msgspec
 
@@ -33,7 +33,7 @@ from workhorse.units import KIB
 
 USUAL_QUANT = "Q4_K_M"
 PIECE_BYTES = 256 * KIB  # a shard's header has 20 to 100 kB
-PARALLEL = 4
+PARALLEL = 8  # DeepSeek V3 has 163 shards, two requests each
 TEMPLATE_BYTES_MAX = 4 * TEXT_BYTES_MAX  # tokenizer_config.json may list all added tokens
 # The header of SmolLM2's GGUF file has 36 bytes a token with its merges, that of a synthetic one
 # of 150,000 tokens 39 (measured 2026-11); longer tokens take more.
@@ -152,13 +152,23 @@ def _shards(folder: Folder, file: str | None) -> list[str]:
 def _read_shards(folder: Folder, shards: list[str], conversion: Conversion) -> None:
     """Fetch the headers side by side, but parse one at a time: hostile ones would add up."""
     one_at_a_time = Lock()
+    given_up = Event()  # each error holds on to what was being read: one of them is enough
 
     def read(shard: str) -> None:
+        if given_up.is_set():
+            return
         read_at, size_bytes = folder.opened(shard, PIECE_BYTES)
         name = folder.name_of(shard)
         text = header_text(read_at, size_bytes, name=name)
+        del read_at  # and the piece that it holds: eight of them wait for their turn
         with one_at_a_time:
-            conversion.add(parse_header(text, size_bytes, name=name))
+            if given_up.is_set():
+                return
+            try:
+                conversion.add(parse_header(text, size_bytes, name=name))
+            except AppError:
+                given_up.set()
+                raise
 
     with ThreadPoolExecutor(PARALLEL) as pool:
         tasks = [pool.submit(read, shard) for shard in shards]

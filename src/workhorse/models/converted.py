@@ -17,6 +17,9 @@ from workhorse.text import Text
 
 LAYERS_MAX = 512  # LLAMA_MAX_LAYERS, src/llama-hparams.h of llama.cpp
 EXPERTS_MAX = 4096  # LLAMA_MAX_EXPERTS is 1,024 (2026-10); more is a hostile name
+# Experts lie one by one in a checkpoint: Kimi K2 has 140,000 tensors with their scales. At this
+# bound a hostile checkpoint costs some ten seconds.
+SOURCE_TENSORS_MAX = 300_000
 
 _LAYER = re.compile(r"layers\.(\d{1,4})\.(.+)", re.ASCII)
 _EXPERT = re.compile(r"(.*\bexperts)\.(\d{1,5})\.(.+)", re.ASCII)
@@ -77,14 +80,14 @@ class Conversion:
         self._shards: dict[str, int] = {}  # rows of a table that is spread over several tensors
         self.layers = self._layers
         self.unknown = 0  # tensors of which the GGUF name is not known
-        self.source_bytes = 0
+        self._seen = 0
 
     def add(self, tensors: Iterable[RawTensor]) -> None:
         """The tensors of one file."""
         for raw in tensors:
-            self.source_bytes += raw.n_bytes
+            self._seen += 1
             self._add(raw)
-            if len(self._made) > TENSORS_MAX:
+            if len(self._made) > TENSORS_MAX or self._seen > SOURCE_TENSORS_MAX:
                 raise damaged(self._name, "it has too many tensors", "张量过多")
 
     def tensors(self) -> tuple[Tensor, ...]:
@@ -132,7 +135,7 @@ class Conversion:
                 Text("Take the original model, or a GGUF file.", "请改用原始模型或 GGUF 文件。"),
             )
         name = _plain(raw.name)
-        if name.startswith(_ELSEWHERE) or not raw.shape:
+        if name.startswith(_ELSEWHERE) or not raw.shape or 0 in raw.shape:
             return
         if name.endswith(_NO_WEIGHTS) and not name.endswith(tuple(_WHOLE_NAMES)):
             return
