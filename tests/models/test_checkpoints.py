@@ -95,7 +95,9 @@ def test_from_hubs_and_addresses(server: FileServer, tmp_path: Path) -> None:
     assert server.sent_bytes - sent < 4 * MIB
     for name, content in files.items():
         server.files[f"/plain/{name}"] = content
+    server.requests.clear()
     assert read(server.url("/plain/config.json")).tensors == hub.tensors
+    assert sum(".safetensors" in path for path, _ in server.requests) == 4, "index and shards"
     index = server.url("/plain/model.safetensors.index.json")
     assert read(index).tensors == hub.tensors
 

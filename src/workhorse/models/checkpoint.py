@@ -57,7 +57,7 @@ def read_checkpoint(folder: Folder, file: str | None, quant: str | None) -> Mode
     if raw is None:
         raise _no_config(folder, file)
     config = read_config(raw, folder.name_of(config_name or "config.json"))
-    shards = [] if _is_config(file) and folder.listing() == {} else _shards(folder, file)
+    shards = _shards(folder, file)
     conversion = Conversion(config)
     if shards:
         _read_shards(folder, shards, conversion)
