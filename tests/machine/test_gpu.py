@@ -15,6 +15,7 @@ from workhorse.codec import to_json
 from workhorse.machine import nvml
 from workhorse.machine.files import PackedFiles
 from workhorse.machine.gpu import make_gpus, rated_bandwidth_bytes_per_s
+from workhorse.machine.gpu_facts import read_gpus
 from workhorse.machine.nvml import NvmlAnswers, ask_driver, read_answers
 from workhorse.machine.pci import Card
 from workhorse.records import EccCounts, Gpu, GpuProcess, RetiredPages, RowRemaps
@@ -263,3 +264,10 @@ def test_structures_become_objects_and_arrays_nothing() -> None:
     answers = ask_driver(FakeNvml(nvmlDeviceGetPciInfo_v3=lambda _: Odd(busId=b"\xff0000")))
     assert answers is not None and to_json(answers)
     assert answers.gpus[0]["pci"] == {"busId": "\ufffd0000", "reserved": None}
+
+
+def test_a_card_with_other_memory_has_the_capability_of_its_chip() -> None:
+    facts = {"name": "NVIDIA GeForce RTX 3080", "pci": {"busId": "00000000:18:00.0",
+             "pciDeviceId": 0x220610DE}, "memory": {"total": 20 * 1024**3}}  # fmt: skip
+    found = read_gpus(PackedFiles({}), NvmlAnswers(gpus=(facts,)), container=False)
+    assert found.gpus[0].compute_capability == (8, 6)

@@ -314,3 +314,11 @@ def test_names_that_a_table_cuts_are_whole_in_the_list() -> None:
     listing = f"GPU 0: {name} (UUID: GPU-0)\nGPU 1: Tesla P40 (UUID: GPU-1)\n"
     names = [gpu.name for gpu in of({"a.txt": cut, "b.txt": listing}).gpus]
     assert names == [name, "Tesla V100-SXM2-16GB"]
+
+
+def test_texts_without_a_word_of_gpus_do_not_claim_that_there_are_none() -> None:
+    doubts = " ".join(doubt.en for doubt in of({"a.txt": LSCPU}).doubts)
+    assert "whether there are any is unknown" in doubts
+    for more in (SMI, "00:1f.2 SATA controller: Intel Corporation C610\n"):
+        told = " ".join(doubt.en for doubt in of({"a.txt": LSCPU, "b.txt": more}).doubts)
+        assert "whether there are any" not in told

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from workhorse.knowledge.gpus import card_of
-from workhorse.machine.files import HostFiles
+from workhorse.knowledge.gpus import capability_of
+from workhorse.machine.files import CAPTURE_NOTE, HostFiles
 from workhorse.machine.gpu import make_gpus
 from workhorse.machine.gpu_trouble import find_troubles, read_surroundings, with_lost_cards
 from workhorse.machine.kernel_log import read_events
@@ -25,6 +25,7 @@ class GpuFacts:
     events: tuple[KernelEvent, ...] | None
     acs_redirect: bool | None
     from_text: bool  # nvidia-smi's text stood in for NVML
+    told: bool  # driver, bus or log said something: without it there may be cards
 
 
 def read_gpus(files: HostFiles, answers: NvmlAnswers | None, *, container: bool) -> GpuFacts:
@@ -45,6 +46,16 @@ def read_gpus(files: HostFiles, answers: NvmlAnswers | None, *, container: bool)
         events=events,
         acs_redirect=read_acs_redirect(files, cards),
         from_text=from_text,
+        told=(
+            files.live
+            # What `probe --save` writes is all that it saw.
+            or '"personal_data"' in (files.text(CAPTURE_NOTE) or "")
+            or answers is not None
+            or around.module is not None
+            or around.bus
+            or bool(cards)
+            or files.said("lspci", "-vv") is not None
+        ),
     )
 
 
@@ -60,7 +71,5 @@ def _best_answers(files: HostFiles, answers: NvmlAnswers | None) -> tuple[NvmlAn
 
 def _with_capability(gpu: Gpu) -> Gpu:
     """nvidia-smi's text leaves the compute capability out: the table of cards knows it."""
-    if gpu.compute_capability is not None:
-        return gpu
-    card = card_of(gpu)
-    return gpu if card is None else replace(gpu, compute_capability=card.capability)
+    capability = capability_of(gpu)
+    return gpu if capability is None else replace(gpu, compute_capability=capability)

@@ -125,6 +125,7 @@ def read_machine(files: HostFiles, *, deep: bool = False) -> Machine:
             *memory_doubts,
             *module_doubts,
             *answer_doubts,
+            *(() if found.told else (_NO_WORD_OF_GPUS,)),
         ),
         gpu_links=found.links,
         gpu_troubles=found.troubles,
@@ -137,6 +138,12 @@ def read_machine(files: HostFiles, *, deep: bool = False) -> Machine:
     measured, measured_doubts = read_measured(files)
     machine = replace(machine, doubts=(*machine.doubts, *measured_doubts))
     return with_measured(machine, measured)
+
+
+_NO_WORD_OF_GPUS = Text(
+    "Nothing here tells of GPUs: whether there are any is unknown (`nvidia-smi -q`, `lspci -vv`).",
+    "没有任何 GPU 信息：不知道是否有显卡（可补充 `nvidia-smi -q`、`lspci -vv`）。",
+)
 
 
 def _sources(live: bool, smi: bool) -> dict[str, str]:
