@@ -14,6 +14,7 @@ from workhorse.errors import EXIT_FAILED, EXIT_GOOD, AppError
 from workhorse.models.read import local_folder, servable
 from workhorse.plan.planner import served_name
 
+CAPTURE = Path(__file__).parents[1] / "captures" / "machine_b.json"
 CARD = ("--gpu", "Tesla V100-PCIE-16GB", "--ram", "64GiB")
 
 
@@ -55,6 +56,15 @@ def test_quants_of_one_checkpoint_side_by_side(capsys: pytest.CaptureFixture[str
     assert main(["plan", "--compare", *names, "--json", *CARD]) == EXIT_GOOD
     rows = json.loads(capsys.readouterr().out)
     assert {row["quantisation"] for row in rows} == {"q8_0", "q4_0"}
+
+
+@pytest.mark.usefixtures("hub")
+def test_the_doctor_judges_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["doctor", "--machine", str(CAPTURE), "--json"]
+    assert main([*words, "--model", "maker/tiny-GGUF:Q8_0"]) == EXIT_GOOD
+    with_model = json.loads(capsys.readouterr().out)["findings"]
+    assert main(words) == EXIT_GOOD
+    assert len(with_model) != len(json.loads(capsys.readouterr().out)["findings"])
 
 
 @pytest.mark.usefixtures("hub")

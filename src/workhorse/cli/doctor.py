@@ -47,8 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     )
     parser.add_argument(
         "--model",
-        type=Path,
-        metavar="MODEL.gguf",
+        metavar="MODEL",
         help=Text("also whether this model runs here", "同时检查该模型能否在此运行").in_language(
             language
         ),
@@ -87,16 +86,16 @@ def examine(args: argparse.Namespace) -> Verdict:
     from workhorse.engines.find import embedded_build
     from workhorse.engines.supply.builds import Builds
     from workhorse.engines.supply.pick import named_engine
-    from workhorse.models.gguf import read_gguf
+    from workhorse.models.read import read_model
 
     if args.engine and not args.model:
         raise AppError(
             Text("--engine is for a model, and none was given.", "--engine 需与模型一起使用。"),
-            Text("Add --model MODEL.gguf.", "请加上 --model MODEL.gguf。"),
+            Text("Add --model MODEL.", "请加上 --model MODEL。"),
             exit_code=EXIT_USAGE,
         )
     # What the user typed wrong shows before anything is measured.
-    model = read_gguf(args.model) if args.model else None
+    model = read_model(args.model) if args.model else None
     build = None
     if args.engine:
         build = named_engine(args.engine, Builds(places().engines)).build
@@ -108,12 +107,14 @@ def examine(args: argparse.Namespace) -> Verdict:
 def read(args: argparse.Namespace) -> Machine:
     """The machine that is asked about."""
     from workhorse.machine.probe import probe
+    from workhorse.models.read import local_folder
 
     if args.machine is not None:
         return read_capture(args.machine)
+    folder = local_folder(args.model) if args.model else None
     with LateBar(EXAMINING, args.lang) as bar:
         return probe(
-            disk_path=args.model.parent if args.model else places().models,
+            disk_path=folder or places().models,
             measure_s=0.0 if args.quick else 1.0,
             on_progress=lambda share: bar.step(round(share * 100), 100),
         )
