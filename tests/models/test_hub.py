@@ -168,6 +168,15 @@ def test_modelscope(server: FileServer) -> None:
     assert read(page, environment).path == f"ms:{REPO}:sub/tiny.gguf"
 
 
+def test_a_modelscope_that_has_only_the_door_of_its_own_client(server: FileServer) -> None:
+    environment = publish_ms(server, REPO, {"sub/tiny.gguf": TINY})
+    server.files[f"/api/v1/models/{REPO}/repo?Revision=master&FilePath=sub%2Ftiny.gguf"] = (
+        server.files.pop(f"/models/{REPO}/resolve/master/sub/tiny.gguf")
+    )
+    assert read(f"ms:{REPO}", environment).path == f"ms:{REPO}:sub/tiny.gguf"
+    assert "Near to it: sub/tiny.gguf" in refusal(f"ms:{REPO}:sub/tini.gguf", environment)
+
+
 def test_a_plain_address_with_a_signature(server: FileServer) -> None:
     server.files["/x/tiny.gguf?sig=secret"] = TINY
     model = read(server.url("/x/tiny.gguf?sig=secret"))

@@ -91,14 +91,15 @@ class HubFolder:
 
     def opened(self, file: str, first_piece_bytes: int = FIRST_PIECE_BYTES) -> tuple[ReadAt, int]:
         """Positioned reads of one file, and its size."""
-        remote = RemoteFile(
-            self.address(file),
-            self._headers,
-            first_piece_bytes=first_piece_bytes,
-            pause=self._pause,
-        )
-        try:
+
+        def ask(address: str) -> tuple[ReadAt, int]:
+            remote = RemoteFile(
+                address, self._headers, first_piece_bytes=first_piece_bytes, pause=self._pause
+            )
             return remote.read_at, remote.size_bytes
+
+        try:
+            return self._from_first(file, ask)
         except Refused as refusal:
             raise self._explained(refusal, file) from refusal
 
@@ -107,20 +108,36 @@ class HubFolder:
         if self._listing is not None and file not in self._listing:
             return None
         try:
-            return fetch_document(self.address(file), self._headers, max_bytes, self._pause)[0]
+            return self._from_first(
+                file, lambda at: fetch_document(at, self._headers, max_bytes, self._pause)[0]
+            )
         except Refused as refusal:
             if refusal.status == 404 and self._code(refusal.headers) in ("EntryNotFound", ""):
                 return None
             raise self._explained(refusal, file) from refusal
 
-    def address(self, file: str) -> str:
-        """Where one file is."""
+    def addresses(self, file: str) -> list[str]:
+        """Where one file is; ModelScope has two doors, and a mirror of it may have either."""
         source = self.source
-        between = "" if source.hub == "hf" else "models/"
-        return (
-            f"{source.endpoint}/{between}{source.repo}/resolve/"
-            f"{quote(source.revision, safe='')}/{quote(file)}"
-        )
+        revision, path = quote(source.revision, safe=""), quote(file)
+        if source.hub == "hf":
+            return [f"{source.endpoint}/{source.repo}/resolve/{revision}/{path}"]
+        question = urlencode({"Revision": source.revision, "FilePath": file})
+        return [
+            f"{source.endpoint}/models/{source.repo}/resolve/{revision}/{path}",
+            f"{source.endpoint}/api/v1/models/{source.repo}/repo?{question}",
+        ]
+
+    def _from_first(self, file: str, ask: Callable[[str], T]) -> T:
+        """What `ask` gets from the first address that knows the file."""
+        *earlier, last = self.addresses(file)
+        for address in earlier:
+            try:
+                return ask(address)
+            except Refused as refusal:
+                if refusal.status != 404:
+                    raise
+        return ask(last)
 
     def _list_hf(self) -> list[tuple[str, int | None]]:
         source = self.source
