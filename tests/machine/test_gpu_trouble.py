@@ -246,3 +246,9 @@ def test_any_answers_give_troubles(gpus: list[dict[str, Any]], cards: list[Card]
     assert to_json(troubles)
     told = [t for t in troubles if t.code not in ("not_shown", "none_found")]
     assert len(told) == sum("error" in g for g in gpus)
+
+
+def test_a_damaged_inforom_is_told_of_a_card_that_works() -> None:
+    facts = {"pci": {"busId": "00000000:18:00.0"}, "inforom": "infoROM is corrupted"}
+    (trouble,) = find_troubles(NvmlAnswers(gpus=(facts,)), [CARD], PLAIN)
+    assert trouble == GpuTrouble("inforom", "infoROM is corrupted", CARD.address, CARD.pci_id)

@@ -187,7 +187,11 @@ def test_no_devices_and_no_library_are_two_things() -> None:
     found = read_smi(PackedFiles({TABLE: "No devices were found\n"}))
     assert found is not None and found.gpus == () and found.error is None
     missing = "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system."
-    assert read_smi(PackedFiles({TABLE: missing})) is None
+    told = read_smi(PackedFiles({TABLE: missing}))
+    assert told is not None and told.error is not None and told.error.code == 12
+    # On a bus without a card nothing is missing.
+    bare = {TABLE: missing, "sys/bus/pci/devices/0000:00:02.0/vendor": "0x8086\n"}
+    assert read_machine(PackedFiles(bare)).gpu_troubles == ()
     assert read_smi(PackedFiles({})) is None
 
 
@@ -272,3 +276,25 @@ def test_versions_under_the_names_that_newer_drivers_give_them() -> None:
     assert (answers.driver_version, answers.cuda_version) == ("610.43.02", 13030)
     alone = parse_query(query.replace(QUERY_610, "\n".join(QUERY_610.splitlines()[2:]) + "\n"))
     assert alone is not None and alone.driver_version == "610.43.02"
+
+
+def test_a_warning_behind_the_table_is_of_its_card() -> None:
+    table = text("smi_2xv100_550")
+    second = [g["pci"]["busId"] for g in parse_table(table).gpus][1]  # type: ignore[union-attr]
+    answers = parse_table(f"{table}\nWARNING: infoROM is corrupted at gpu {second[-12:]}\n")
+    assert answers is not None
+    assert [g.get("inforom") for g in answers.gpus] == [None, "infoROM is corrupted"]
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.", "no_library"),
+        ("Unable to determine the device handle for gpu 0000:3B:00.0: Unable to communicate with"
+         " GPU because it is insufficiently powered.", "no_power"),
+    ],
+)  # fmt: skip
+def test_what_nvidia_smi_says_of_library_and_power(said: str, code: str) -> None:
+    files = PackedFiles({said_path("nvidia-smi"): said + "\n"})
+    (trouble,) = read_machine(files).gpu_troubles
+    assert trouble.code == code

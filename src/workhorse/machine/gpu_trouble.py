@@ -26,15 +26,19 @@ Code = Literal[
     "not_shown",
     "none_found",
     "errors",
+    "inforom",
+    "no_power",
     "silent",
     "unknown",
 ]
 _NVIDIA = "nvidia"
 # nvmlReturn_t in nvml.h (driver 580).
-_NO_PERMISSION, _NOT_LOADED, _TIMEOUT, _LOST, _MISMATCH, _UNKNOWN = 4, 9, 10, 15, 18, 999
+_NO_PERMISSION, _NO_POWER, _NOT_LOADED, _TIMEOUT, _NO_LIBRARY = 4, 8, 9, 10, 12
+_LOST, _MISMATCH, _UNKNOWN = 15, 18, 999
 _XID_FALLEN = 79  # "GPU has fallen off the bus" (NVIDIA's Xid catalogue, 2026-11)
 _CODES: dict[int | None, Code] = {
     _NO_PERMISSION: "no_permission",
+    _NO_POWER: "no_power",
     _LOST: "lost",
     _MISMATCH: "library_mismatch",
     _TIMEOUT: "silent",
@@ -98,7 +102,12 @@ def find_troubles(
             _gpu_trouble(facts["error"], place, ids.get(place or ""))
             for facts, place in zip(failed, places, strict=True)
         ),
-        *(_partly_answering(facts, ids) for facts in ill),
+        *(_partly_answering(facts, "errors", "unreadable", ids) for facts in ill),
+        *(
+            _partly_answering(facts, "inforom", "inforom", ids)
+            for facts in answers.gpus
+            if facts.get("inforom")
+        ),
     )
     if None in working or None in places:
         return troubles  # nobody can say which card is missing
@@ -137,6 +146,11 @@ def _without_answers(
     error: NvmlError, cards: Sequence[Card], around: Surroundings
 ) -> tuple[GpuTrouble, ...]:
     said = words(error.words)
+    if error.code == _NO_LIBRARY:
+        if around.bus and not cards and around.module is None:
+            return ()  # a machine without GPU
+        alone = GpuTrouble("container" if around.container else "no_library", said)
+        return _without_library(cards, around) or (alone,)
     if error.code not in (_NOT_LOADED, _UNKNOWN):
         return (GpuTrouble(_CODES.get(error.code, "unknown"), said),)
     runs = around.module is not None
@@ -161,9 +175,11 @@ def _gpu_trouble(error: Any, address: str | None, pci_id: str | None) -> GpuTrou
     return GpuTrouble(kind, said, address, pci_id)
 
 
-def _partly_answering(facts: dict[str, Any], ids: dict[str, str]) -> GpuTrouble:
+def _partly_answering(
+    facts: dict[str, Any], code: Code, said: str, ids: dict[str, str]
+) -> GpuTrouble:
     address = _address_of(facts)
-    return GpuTrouble("errors", text(facts["unreadable"]), address, ids.get(address or ""))
+    return GpuTrouble(code, text(facts[said]), address, ids.get(address or ""))
 
 
 def _of_card(card: Card, code: Code) -> GpuTrouble:

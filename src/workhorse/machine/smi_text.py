@@ -27,11 +27,17 @@ _FAILURES = (
     (r"Insufficient Permissions", 4),
     (r"communicate with the NVIDIA driver|Driver Not Loaded", 9),
     (r"GPU is lost", 15),
+    (r"insufficiently powered", 8),
+    (r"couldn't find libnvidia-ml", 12),
     (r"Failed to initialize NVML", 999),
 )
 _HANDLE = re.compile(
     r"Unable to determine the device handle for (?:GPU\d{0,3}?:? ?|gpu )"
     r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]): (.{1,200})"
+)
+_INFOROM = re.compile(
+    r"infoROM is corrupted at gpu ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])",
+    re.IGNORECASE,
 )
 _CARD_ROW = re.compile(
     r"\|\s{1,6}(\d{1,3})  ?(\S.{0,60}?)\s+(On|Off|N/A|ERR!)\s{0,6}\|"
@@ -47,7 +53,7 @@ _COMPUTE_MODES = {"Default": 0, "E.": 3, "Prohi": 2}  # the table cuts the words
 
 
 def read_smi(files: HostFiles) -> NvmlAnswers | None:
-    """The answers in nvidia-smi's texts; None when it is not there or found no driver library."""
+    """The answers in nvidia-smi's texts; None when it is not there."""
     query = parse_query(files.said("nvidia-smi", "-q"))
     if query is not None and query.gpus:
         return query
@@ -68,8 +74,9 @@ def parse_query(text: str | None) -> NvmlAnswers | None:
         driver_version=words(_first(rf"^{_DRIVER}\s*: (\d\S*)", head)),
         cuda_version=_cuda(_first(rf"^{_CUDA}\s*: (\S+)", head)),
         gpus=tuple(
-            gpu_facts(lines[start].split()[1], lines[start + 1 : end])
+            gpu_facts(bus_id, lines[start + 1 : end]) | _warned_of(text, bus_id)
             for start, end in islice(pairwise([*starts, len(lines)]), _GPUS_MAX)
+            for bus_id in [lines[start].split()[1]]
         )
         + _lost_ones(text),
     )
@@ -102,8 +109,17 @@ def parse_table(text: str | None) -> NvmlAnswers | None:
     return NvmlAnswers(
         driver_version=version,
         cuda_version=_cuda(_first(rf"{_CUDA}: (\S+)", head)),
-        gpus=tuple(cards[index] for index in sorted(cards)) + _lost_ones(text),
+        gpus=tuple(
+            cards[index] | _warned_of(text, cards[index]["pci"]["busId"]) for index in sorted(cards)
+        )
+        + _lost_ones(text),
     )
+
+
+def _warned_of(text: str, bus_id: str) -> dict[str, Any]:
+    """What nvidia-smi warns of a card behind its list."""
+    places = {place[-12:].lower() for place in islice(_INFOROM.findall(text), _GPUS_MAX)}
+    return {"inforom": "infoROM is corrupted"} if bus_id[-12:].lower() in places else {}
 
 
 def _card_facts(row: re.Match[str]) -> dict[str, Any]:
@@ -165,7 +181,7 @@ def _add_process(cards: dict[int, dict[str, Any]], line: str) -> None:
 
 
 def _failure(text: str) -> NvmlAnswers | None:
-    """Why there is no list; None when nvidia-smi found no driver library."""
+    """Why there is no list; None when it is none of nvidia-smi's reasons."""
     lost = _lost_ones(text)
     if lost:
         return NvmlAnswers(gpus=lost)

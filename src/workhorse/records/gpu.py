@@ -145,6 +145,8 @@ class GpuTrouble:
         "not_shown",  # on the bus, but the driver leaves it out
         "none_found",  # the driver runs and finds no card
         "errors",  # the driver lists it, but some of its answers are errors
+        "inforom",  # its own store of settings and error counts is damaged
+        "no_power",  # it says that its power cables are missing
         "silent",  # the driver gives no answer
         "unknown",
     ]
