@@ -6,6 +6,7 @@
 
 The whole models have random valid blocks too (but for --model): no weights are downloaded. DIR
 has llama.cpp's `ggml-vocab-*.gguf`. Prints one row a model, and writes all raw times to OUT.json.
+With --cpu-time other programs disturb little: one thread, and the CPU time that it took.
 Needs the disk and memory of the largest shape twice over (7B at 4 bits: 5 GB and 6 GB).
 """
 
@@ -13,14 +14,17 @@ import argparse
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
+from workhorse.bench.load import load_session
 from workhorse.bench.scenario import scenario_for
+from workhorse.bench.service import find_service, make_prompts
 from workhorse.engines.find import binary_build, embedded_build
 from workhorse.engines.openmp import ensure_openmp
 from workhorse.machine.probe import probe
@@ -28,16 +32,19 @@ from workhorse.models.gguf import describe, read_gguf
 from workhorse.models.header import read_header
 from workhorse.plan.planner import make_plan
 from workhorse.plan.wish import Wish
-from workhorse.records import EngineBuild, Machine
+from workhorse.records import EngineBuild, Machine, Plan
 from workhorse.rehearse.job import Wanted, memory_room, plan_for
-from workhorse.rehearse.measure import measure_twins
+from workhorse.rehearse.measure import measure_twins, started
 from workhorse.rehearse.protocol import Protocol
 from workhorse.rehearse.result import conclude
 from workhorse.rehearse.scratch import scratch
 from workhorse.rehearse.skeleton import dry_run, write_skeleton
 from workhorse.rehearse.source import Key, Part, local_parts, metadata
+from workhorse.rehearse.times import TwinTimes
 from workhorse.rehearse.twin import last_level_cache, make_twin, plan_twins
 from workhorse.rehearse.twin_file import pieces, write_twin
+from workhorse.run.ask import ask_engine
+from workhorse.run.process import EngineProcess
 
 sys.path.append(str(Path(__file__).parent.parent / "tests/models"))
 from published_shapes import (  # type: ignore[import-not-found]
@@ -116,6 +123,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--scratch", type=Path, default=Path("twins"))
     parser.add_argument("--prompt-tokens", type=int, default=PROMPT_TOKENS)
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="CPU time of one thread, on a shared machine"
+    )
     parser.add_argument("--skeletons", action="store_true", help="compare dry runs instead")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     args = parser.parse_args()
@@ -209,7 +219,10 @@ def measure(
             write_twin(parts[0], twin, model.architecture, model.layers, file, lambda _: None)
             plans.append((plan_for(plan, twin, file), len(twin.layers)))
         plans.append((plan, model.layers))
-        times = asyncio.run(measure_twins(plans, protocol, own / "logs", lambda _: None))
+        if args.cpu_time:
+            times = asyncio.run(cpu_times(plans, protocol, own / "logs"))
+        else:
+            times = list(asyncio.run(measure_twins(plans, protocol, own / "logs", lambda _: None)))
     found = conclude(plan, model.quantisation, twins, protocol, times[:-1])
     decode, prefill = found.forecast.decode_tokens_per_s, found.forecast.prefill_tokens_per_s
     assert decode is not None
@@ -230,6 +243,44 @@ def measure(
         spread(whole.token_s),
         [asdict(one) for one in times],
     )
+
+
+async def cpu_times(
+    plans: Sequence[tuple[Plan, int]], protocol: Protocol, logs: Path
+) -> list[TwinTimes]:
+    """As `measure_twins`, in CPU time of one thread: what other programs do hardly counts.
+
+    A prompt with one token, then the same prompt out of the cache with the others.
+    """
+    scenario = protocol.standard
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(load_session(time.perf_counter))
+        running = []
+        for number, (plan, _) in enumerate(plans):
+            alone = replace(plan, threads=1)
+            process = await started(alone, logs / f"{number}.log", stack)
+            service = await find_service(client, process.base_url)
+            running.append((process, await make_prompts(client, service, scenario, number)))
+        times = [TwinTimes() for _ in running]
+        for number in range(-1, scenario.repeats):  # the first one warms up
+            for (process, prompts), one in zip(running, times, strict=True):
+                spent = []
+                for tokens in (1, scenario.output_tokens):
+                    before_s = cpu_s(process)
+                    question = {"prompt": list(prompts[number]), "n_predict": tokens}
+                    always = {"cache_prompt": True, "ignore_eos": True, "temperature": 0}
+                    await ask_engine(process, "/completion", question | always)
+                    spent.append(cpu_s(process) - before_s)
+                if number >= 0:
+                    one.prompt_s.append(spent[0])
+                    one.token_s.append(spent[1] / scenario.output_tokens)
+        return times
+
+
+def cpu_s(process: EngineProcess) -> float:
+    """CPU seconds of all threads of an engine so far; nanoseconds in the kernel's own count."""
+    tasks = Path(f"/proc/{process.pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
 def skeletons(path: Path, machine: Machine, build: EngineBuild, folder: Path) -> str:
