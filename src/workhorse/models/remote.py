@@ -128,11 +128,17 @@ def transfer_errors(url: str) -> Iterator[None]:
         final = isinstance(error.reason, ssl.SSLCertVerificationError) or url.startswith("file:")
         if final:
             raise refused(url, str(error.reason), str(error.reason)) from error
-        raise Interrupted(str(error.reason)) from error
+        raise Interrupted(_words(error.reason)) from error
     except (InvalidURL, ValueError) as error:
         raise refused(url, str(error), str(error)) from error
     except (OSError, HTTPException) as error:
-        raise Interrupted(str(error) or type(error).__name__) from error
+        raise Interrupted(_words(error)) from error
+
+
+def _words(reason: str | BaseException) -> str:
+    """Why it failed, without the numbers that the system has for it."""
+    told = reason.strerror if isinstance(reason, OSError) else None
+    return told or str(reason) or type(reason).__name__
 
 
 def _status_error(url: str, error: urllib.error.HTTPError) -> Exception:

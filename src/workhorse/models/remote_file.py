@@ -171,8 +171,8 @@ def _given_up(url: str, error: Interrupted, tries: int) -> Unreachable:
             f"尝试 {tries} 次仍无法从 {place} 读取：{shown(error.reason)}。",
         ),
         Text(
-            "Check the network and the proxy; HF_ENDPOINT can name a mirror.",
-            "请检查网络与代理；可用 HF_ENDPOINT 指定镜像。",
+            "Check the network and the proxy; HF_ENDPOINT can name a mirror of Hugging Face.",
+            "请检查网络与代理；可用 HF_ENDPOINT 指定 Hugging Face 的镜像。",
         ),
     )
 
