@@ -123,7 +123,7 @@ def test_a_driver_that_refuses_is_shown_with_what_to_do(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = shown(capsys, "mismatch.json")
-    assert "none found" in out and "580.159.03" in out and "mismatch" in out
+    assert "none usable" in out and "580.159.03" in out and "mismatch" in out
     assert "Errors in the kernel's log" in out and "API mismatch" in out
 
 

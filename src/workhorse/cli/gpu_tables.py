@@ -13,6 +13,7 @@ _SIDE_BY_SIDE_MAX = 3
 _COLUMNS_MAX = 6
 Row = tuple[Text, list[str]]
 NO_GPUS = Text("none found", "未发现")
+NONE_USABLE = Text("none usable: see below", "没有可用的：见下文")
 NOTHING = Text("nothing", "无")
 GPU = same("GPU")
 
@@ -24,7 +25,9 @@ def print_gpus(machine: Machine, language: Language) -> None:
     if driver is not None and (driver.version or driver.cuda):
         named = f"{driver.version or UNKNOWN}, CUDA {driver.cuda or UNKNOWN}"
     if not machine.gpus:
-        none: Rows = [(Text("NVIDIA GPUs", "NVIDIA GPU"), NO_GPUS)]
+        none: Rows = [
+            (Text("NVIDIA GPUs", "NVIDIA GPU"), NONE_USABLE if machine.gpu_troubles else NO_GPUS)
+        ]
         none += [(Text("driver", "驱动"), named)] if named else []
         print_facts(Text("GPUs", "GPU"), none, language)
         return
