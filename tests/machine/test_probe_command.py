@@ -45,7 +45,7 @@ def test_unknown_is_shown_as_unknown_and_doubts_are_told(
     bare.write_text(json.dumps(files))
     assert main(["probe", "--root", str(bare)]) == 0
     shown = capsys.readouterr().out
-    assert "none found" in shown and "—" in shown
+    assert "none usable" in shown and "—" in shown
     assert "? NVIDIA card 0000:82:00.0" in shown and "? /proc/meminfo" in shown
 
 
