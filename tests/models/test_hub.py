@@ -184,6 +184,12 @@ def test_a_plain_address_with_a_signature(server: FileServer) -> None:
     assert model.path == server.url("/x/tiny.gguf"), "what signs it is nobody else's business"
 
 
+def test_an_address_in_chinese(server: FileServer) -> None:
+    server.files["/%E6%A8%A1%E5%9E%8B/a%20b.gguf"] = TINY
+    assert read(server.url("/模型/a b.gguf")).name == "Tiny"
+    assert read(server.url("/%E6%A8%A1%E5%9E%8B/a%20b.gguf")).name == "Tiny"
+
+
 def test_an_address_with_a_password(server: FileServer) -> None:
     server.password = "me:p@ss"
     server.files["/tiny.gguf"] = TINY

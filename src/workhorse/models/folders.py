@@ -19,6 +19,7 @@ from workhorse.models.sources import HubSource, LocalSource, Source
 from workhorse.text import Text
 
 NAMES_MAX = 20_000
+_KEPT = "/%:@!$&'()*+,;=~-._?"  # what an address may have as it is (RFC 3986)
 
 
 class Folder(Protocol):
@@ -157,7 +158,9 @@ class AddressFolder:
         login, _, place = parts.netloc.rpartition("@")
         # A name and password stay out of addresses that are shown, and urllib wants them apart.
         self._headers = {"Authorization": _basic(login)} if login else {}
-        self._parts = parts._replace(netloc=place)
+        self._parts = parts._replace(
+            netloc=place, path=quote(parts.path, safe=_KEPT), query=quote(parts.query, safe=_KEPT)
+        )
         self._pause = pause
         self._folder, _, last = self._parts.path.rpartition("/")
         self.file = unquote(last)

@@ -129,7 +129,7 @@ def transfer_errors(url: str) -> Iterator[None]:
         if final:
             raise refused(url, str(error.reason), str(error.reason)) from error
         raise Interrupted(_words(error.reason)) from error
-    except (InvalidURL, ValueError) as error:
+    except (InvalidURL, ValueError, OverflowError) as error:  # a port beyond 65535 overflows
         raise refused(url, str(error), str(error)) from error
     except (OSError, HTTPException) as error:
         raise Interrupted(_words(error)) from error
