@@ -298,3 +298,31 @@ def test_what_nvidia_smi_says_of_library_and_power(said: str, code: str) -> None
     files = PackedFiles({said_path("nvidia-smi"): said + "\n"})
     (trouble,) = read_machine(files).gpu_troubles
     assert trouble.code == code
+
+
+ORIN = """\
+| NVIDIA-SMI 540.4.0                Driver Version: 540.4.0      CUDA Version: 12.6     |
+|-----------------------------------------+----------------------+----------------------+
+|   0  Orin (nvgpu)                  N/A  | N/A              N/A |                  N/A |
+| N/A   N/A  N/A               N/A /  N/A | Not Supported        |     N/A          N/A |
++-----------------------------------------+----------------------+----------------------+
+"""
+
+
+def test_a_module_without_a_bus_is_a_card() -> None:
+    machine = read_machine(PackedFiles({said_path("nvidia-smi"): ORIN}))
+    (gpu,) = machine.gpus
+    assert gpu.name == "Orin (nvgpu)" and gpu.pci_address is None
+    assert gpu.memory_total_bytes is None and machine.gpu_troubles == ()
+
+
+def test_a_text_that_ends_before_its_first_card_does_not_say_that_there_is_none() -> None:
+    for name, command, lines in (
+        ("smi_2xv100_550", (), 4),
+        ("smi_q_v100_410", ("-q",), 5),
+    ):
+        head = "\n".join(text(name).splitlines()[:lines]) + "\n"
+        files = {said_path("nvidia-smi", *command): head}
+        machine = read_machine(PackedFiles(files))
+        assert machine.driver is not None and machine.driver.version
+        assert (machine.gpus, machine.gpu_troubles) == ((), ())

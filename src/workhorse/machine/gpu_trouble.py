@@ -85,6 +85,8 @@ def find_troubles(
         return _without_library(cards, around)
     if answers.error is not None:
         return _without_answers(answers.error, cards, around)
+    if not answers.gpus and answers.cut:
+        return ()
     if not answers.gpus and not cards:
         return (GpuTrouble("none_found", None),)
     failed = [facts for facts in answers.gpus if "error" in facts]

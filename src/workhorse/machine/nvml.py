@@ -122,6 +122,7 @@ class NvmlAnswers:
     gpus: tuple[dict[str, Any], ...] = ()
     links: tuple[dict[str, Any], ...] = ()
     error: NvmlError | None = None
+    cut: bool = False  # a text that ends before its first card: there may be some
 
 
 def read_answers(files: HostFiles) -> tuple[NvmlAnswers | None, tuple[Text, ...]]:

@@ -41,7 +41,9 @@ _INFOROM = re.compile(
 )
 _CARD_ROW = re.compile(
     r"\|\s{1,6}(\d{1,3})  ?(\S.{0,60}?)\s+(On|Off|N/A|ERR!)\s{0,6}\|"
-    r"\s{0,6}([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s[^|]{0,20}\|([^|]{0,40})\|"
+    # A module on a board (Jetson) has no bus: N/A.
+    r"\s{0,6}([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]|N/A)\s[^|]{0,20}"
+    r"\|([^|]{0,40})\|"
 )
 _STATE_CELL = re.compile(r"\s*(?:\d{1,3}%|N/A|ERR!)\s+(?:\d{1,3}C|N/A|ERR!)\s+(?:P\d|N/A|ERR!|\?)")
 _PROCESS_ROW = re.compile(
@@ -71,6 +73,7 @@ def parse_query(text: str | None) -> NvmlAnswers | None:
     starts = [i for i, line in enumerate(lines) if re.match(r"GPU [0-9A-Fa-f:.]{12,16}\s*$", line)]
     head = "\n".join(lines[: starts[0] if starts else None])
     return NvmlAnswers(
+        cut=not starts,
         driver_version=words(_first(rf"^{_DRIVER}\s*: (\d\S*)", head)),
         cuda_version=_cuda(_first(rf"^{_CUDA}\s*: (\S+)", head)),
         gpus=tuple(
@@ -107,10 +110,12 @@ def parse_table(text: str | None) -> NvmlAnswers | None:
     if not cards and version is None:
         return _failure(text)
     return NvmlAnswers(
+        cut=not cards,  # without a card nvidia-smi prints one line and no table
         driver_version=version,
         cuda_version=_cuda(_first(rf"{_CUDA}: (\S+)", head)),
         gpus=tuple(
-            cards[index] | _warned_of(text, cards[index]["pci"]["busId"]) for index in sorted(cards)
+            cards[index] | _warned_of(text, cards[index]["pci"].get("busId", ""))
+            for index in sorted(cards)
         )
         + _lost_ones(text),
     )
@@ -123,7 +128,7 @@ def _warned_of(text: str, bus_id: str) -> dict[str, Any]:
 
 
 def _card_facts(row: re.Match[str]) -> dict[str, Any]:
-    facts: dict[str, Any] = {"pci": {"busId": row[4]}}
+    facts: dict[str, Any] = {"pci": {} if row[4] == "N/A" else {"busId": row[4]}}
     # A long name is cut and ends in dots: no name of a card.
     if not row[2].endswith("..."):
         facts["name"] = row[2]
