@@ -1,13 +1,10 @@
 """`workhorse diagnose` as its user meets it: files, pipes, units, and the usual mistakes."""
 
-import bz2
 import gzip
 import json
-import lzma
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -135,35 +132,12 @@ def test_an_empty_log_is_told_to_be_empty(tmp_path: Path) -> None:
     assert "The log is empty" in done.stdout
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
-def test_a_packed_log_is_read(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
-    log = tmp_path / "syslog.2"
-    log.write_bytes(pack(NO_LIBGOMP.encode()))
+def test_a_packed_log_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "syslog.2.gz"
+    log.write_bytes(gzip.compress(NO_LIBGOMP.encode()))
     done = diagnose(str(log), home=tmp_path)
     assert done.returncode == EXIT_NO, done.stderr
     assert "2: llama-server: error while loading" in done.stdout
-
-
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
-def test_a_packed_log_that_is_cut_off_is_one_sentence(
-    pack: Callable[[bytes], bytes], tmp_path: Path
-) -> None:
-    log = tmp_path / "syslog.2"
-    log.write_bytes(pack(NO_LIBGOMP.encode())[:-12])
-    done = diagnose(str(log), home=tmp_path)
-    assert done.returncode == EXIT_FAILED
-    assert "cannot be read" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "gb18030"])
-def test_other_encodings_are_read(encoding: str, tmp_path: Path) -> None:
-    """The shell of Windows writes UTF-16, old Chinese systems write GB 18030."""
-    log = tmp_path / "windows.log"
-    mark = "\ufeff" if "16" in encoding else ""
-    log.write_bytes((mark + "启动\n" + NO_LIBGOMP).encode(encoding))
-    done = diagnose(str(log), home=tmp_path)
-    assert done.returncode == EXIT_NO, done.stderr
 
 
 def test_a_pipe_without_a_dash_is_read(tmp_path: Path) -> None:
@@ -187,15 +161,6 @@ def test_a_file_given_as_standard_input_is_read(tmp_path: Path) -> None:
             env={**os.environ, "WORKHORSE_HOME": str(tmp_path), "LC_ALL": "C.UTF-8"},
         )
     assert done.returncode == EXIT_NO, done.stderr
-
-
-def test_a_long_line_is_shown_where_the_words_are(tmp_path: Path) -> None:
-    log = tmp_path / "long.log"
-    log.write_text("x" * 3000 + " " + NO_LIBGOMP.splitlines()[1] + " " + "y" * 3000 + "\n")
-    done = diagnose(str(log), "--json", home=tmp_path)
-    (finding,) = json.loads(done.stdout)["findings"]
-    assert "libgomp.so.1" in finding["evidence"][0]
-    assert len(finding["evidence"][0]) < 400
 
 
 def test_a_unit_is_read_from_the_journal(tmp_path: Path) -> None:
