@@ -326,3 +326,25 @@ def test_a_text_that_ends_before_its_first_card_does_not_say_that_there_is_none(
         machine = read_machine(PackedFiles(files))
         assert machine.driver is not None and machine.driver.version
         assert (machine.gpus, machine.gpu_troubles) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("mode", "status", "codes"),
+    [("VGPU", "Unlicensed (Unrestricted)", ["unlicensed"]),
+     ("VGPU", "Licensed (Expiry: 2026-12-1 0:0:0 GMT)", []),
+     ("None", "Unlicensed (Unrestricted)", [])],
+)  # fmt: skip
+def test_a_vgpu_without_a_licence(mode: str, status: str, codes: list[str]) -> None:
+    query = f"""\
+==============NVSMI LOG==============
+Driver Version                            : 550.54.15
+GPU 00000000:02:00.0
+    Product Name                          : GRID V100D-32C
+    GPU Virtualization Mode
+        Virtualization Mode               : {mode}
+    vGPU Software Licensed Product
+        License Status                    : {status}
+"""
+    machine = read_machine(PackedFiles({said_path("nvidia-smi", "-q"): query}))
+    assert [trouble.code for trouble in machine.gpu_troubles] == codes
+    assert len(machine.gpus) == 1

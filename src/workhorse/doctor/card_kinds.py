@@ -17,7 +17,7 @@ from workhorse.text import Text, same
 
 # The card is not where its GPUs count: in use elsewhere, or broken. Its software is not judged.
 # One that answers with errors is listed as well, and judged there.
-_AWAY = frozenset({"container", "lost", "errors", "inforom"})
+_AWAY = frozenset({"container", "lost", "errors", "inforom", "unlicensed"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,6 +236,20 @@ CAUSES: dict[str, Words] = {
         command="nvidia-smi -q -d ECC,PAGE_RETIREMENT",
         blocks=False,
     ),
+    "unlicensed": Words(
+        Text("is a vGPU without a licence", "是没有许可证的 vGPU"),
+        Text(
+            "A while after the start NVIDIA's driver slows it down, and CUDA may fail.",
+            "启动一段时间后 NVIDIA 驱动会限制其性能，CUDA 也可能失败。",
+        ),
+        Text(
+            "Give the virtual machine its licence token (nvidia-gridd), then look again.",
+            "请为虚拟机配置许可证令牌（nvidia-gridd），然后再次查看。",
+        ),
+        "NVIDIA vGPU client licensing user guide",
+        command="nvidia-smi -q | grep -iA2 licens",
+        blocks=False,
+    ),
     "no_power": Words(
         Text("gets too little power", "供电不足"),
         Text(

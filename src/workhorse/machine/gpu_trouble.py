@@ -27,6 +27,7 @@ Code = Literal[
     "none_found",
     "errors",
     "inforom",
+    "unlicensed",
     "no_power",
     "silent",
     "unknown",
@@ -44,6 +45,12 @@ _CODES: dict[int | None, Code] = {
     _TIMEOUT: "silent",
     None: "silent",
 }
+
+
+# What nvidia-smi's texts tell of cards that answer: the trouble, and where its words are.
+_SAID_OF_WORKING: tuple[tuple[Code, str], ...] = (
+    ("errors", "unreadable"), ("inforom", "inforom"), ("unlicensed", "unlicensed"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +105,16 @@ def find_troubles(
     if None in places and None not in working and len(failed) == len(missing):
         places = [card.address for card in missing]
     ids = {card.address: card.pci_id for card in cards}
-    ill = [facts for facts in answers.gpus if "error" not in facts and facts.get("unreadable")]
     troubles = (
         *(
             _gpu_trouble(facts["error"], place, ids.get(place or ""))
             for facts, place in zip(failed, places, strict=True)
         ),
-        *(_partly_answering(facts, "errors", "unreadable", ids) for facts in ill),
         *(
-            _partly_answering(facts, "inforom", "inforom", ids)
+            _partly_answering(facts, code, said, ids)
+            for code, said in _SAID_OF_WORKING
             for facts in answers.gpus
-            if facts.get("inforom")
+            if "error" not in facts and facts.get(said)
         ),
     )
     if None in working or None in places:

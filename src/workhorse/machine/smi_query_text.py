@@ -99,6 +99,10 @@ def gpu_facts(bus_id: str, lines: list[str]) -> dict[str, Any]:
         **{query: _switch(_first(tree, paths)) for query, paths in _SWITCHES.items()},
     }
     facts |= _errors(tree)
+    # Cards without a hypervisor are licensed for graphics alone.
+    licence = tree.get("vgpu software licensed product/license status") or ""
+    if tree.get("gpu virtualization mode/virtualization mode", "").lower() == "vgpu":
+        facts["unlicensed"] = licence if licence.startswith("Unlicensed") else None
     watts = {query: _milliwatts(_first(tree, paths)) for query, paths in _WATTS.items()}
     facts["power_limits"] = [watts.pop("power_limit_min"), watts.pop("power_limit_max")]
     return _without_unknown(facts | watts)

@@ -146,6 +146,7 @@ class GpuTrouble:
         "none_found",  # the driver runs and finds no card
         "errors",  # the driver lists it, but some of its answers are errors
         "inforom",  # its own store of settings and error counts is damaged
+        "unlicensed",  # a vGPU without a licence
         "no_power",  # it says that its power cables are missing
         "silent",  # the driver gives no answer
         "unknown",
