@@ -25,6 +25,11 @@ MINUS_ONES = ("ssm_a",)
 # What a layer adds to the stream is small, or the last token drowns and one word repeats for ever.
 ADDS_TO_STREAM = ("attn_output.weight", "ffn_down", "ssm_out.weight", "time_mix_output.weight")
 
+# Logits as trained models have them. llama.cpp sorts the best ones through buckets from -10 to 10:
+# with a deviation of 24 a third of 49,152 tokens lay above, and sorting them cost 2 of 13 ms a
+# token (135M model, 2026-11).
+LOGITS_DEVIATION = 2.0
+
 # The keys of a split model: a twin is one file.
 _OF_PARTS = "split."
 
@@ -64,8 +69,9 @@ def pieces(
         offset += padded(tensor.n_bytes, alignment_bytes)
     start += bytes(padded(len(start), alignment_bytes) - len(start))
     yield bytes(start)
+    tied = all(tensor.name != "output.weight" for tensor in tensors)
     for tensor in tensors:
-        yield from weights(tensor, layers)
+        yield from weights(tensor, layers, tied=tied)
         if gap := padded(tensor.n_bytes, alignment_bytes) - tensor.n_bytes:
             yield bytes(gap)
 
@@ -75,14 +81,14 @@ def padded(n_bytes: int, alignment_bytes: int) -> int:
     return -(-n_bytes // alignment_bytes) * alignment_bytes
 
 
-def weights(tensor: TwinTensor, layers: int) -> Iterator[bytes]:
+def weights(tensor: TwinTensor, layers: int, *, tied: bool) -> Iterator[bytes]:
     """The tensor's data: ones, zeros, or random blocks that begin at a place of their own."""
     value = constant(tensor)
     if value is not None:
         form = {"f32": "f", "f16": "e"}[tensor.type]
         yield packed(form, [value]) * (tensor.n_bytes // len(packed(form, [value])))
         return
-    size = deviation(tensor, layers)
+    size = deviation(tensor, layers, tied=tied)
     # Rows of copies of one pool must not meet their like at the same place in every tensor.
     start = random.Random(tensor.name).randrange(2**31)  # noqa: S311 repeatable noise
     yield from fill(tensor.type, size, tensor.n_bytes, start)
@@ -102,11 +108,16 @@ def constant(tensor: TwinTensor) -> float | None:
     return None
 
 
-def deviation(tensor: TwinTensor, layers: int) -> float:
-    """The standard deviation of a tensor's weights: a product keeps the size of its input."""
+def deviation(tensor: TwinTensor, layers: int, *, tied: bool) -> float:
+    """The standard deviation of a tensor's weights: a product keeps the size of its input.
+
+    `tied`: the embedding is the output head too.
+    """
+    size = float(tensor.shape[0] ** -0.5)
+    if tensor.name == "output.weight" or (tied and tensor.name == "token_embd.weight"):
+        return LOGITS_DEVIATION * size
     if tensor.name == "token_embd.weight":
         return 1.0
-    size = float(tensor.shape[0] ** -0.5)
     if any(part in tensor.name for part in ADDS_TO_STREAM):
         return size * float((2 * layers) ** -0.5)
     return size
