@@ -34,7 +34,8 @@ _CODE = re.compile(
 )
 # What was asked or answered may hold any sentence, and engines write it into their logs.
 _TALK = re.compile(
-    r'\\?"role\\?" ?: ?\\?"(?:user|system|assistant|tool)\b|\bprompt[=:] ?["\']', re.IGNORECASE
+    r"""["']role\\?["'] ?: ?\\?["'](?:user|system|assistant|tool)\b|\bprompt[=:] ?["']""",
+    re.IGNORECASE,
 )
 
 
@@ -159,7 +160,7 @@ class Scanner:
             return
         text = _COLOURS.sub("", block[begin:end].decode("utf-8", errors="replace")).strip()
         match = self._search.compiled(expression).search(text)
-        if match is not None and self._quotes(expression, text, match.start()):
+        if match is not None and self._quotes(expression, text, match.end()):
             match = None
         self._shapes[key] = match is not None
         if match is None:
@@ -173,11 +174,11 @@ class Scanner:
             seen.groups.append(tuple(group or "" for group in match.groups()))
         self._note_run(expression, begin)
 
-    def _quotes(self, expression: str, text: str, place: int) -> bool:
+    def _quotes(self, expression: str, text: str, end: int) -> bool:
         """Whether the words stand in source code, or in what somebody asked or was answered."""
         if _CODE.search(text):
             return True
-        return expression not in self._search.talk and bool(_TALK.search(text, 0, place))
+        return expression not in self._search.talk and bool(_TALK.search(text, 0, end))
 
     def _note_run(self, expression: str, begin: int) -> None:
         """Note in which run of the program, and where, the expression matched."""
