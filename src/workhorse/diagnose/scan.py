@@ -167,9 +167,10 @@ class Scanner:
             return
         seen = self.seen.setdefault(expression, Seen())
         if len(seen.samples) < SAMPLES_MAX:
-            seen.samples.append(
-                Line(self.lines + block.count(b"\n", 0, begin) + 1, text, match.start())
-            )
+            number = self.lines + block.count(b"\n", 0, begin) + 1
+            # An expression that looks at the whole line matches from its beginning on.
+            place = max(match.start(), match.end() - _SHOWN_BEFORE)
+            seen.samples.append(Line(number, text, place))
         if len(seen.groups) < wanted:
             seen.groups.append(tuple(group or "" for group in match.groups()))
         self._note_run(expression, begin)
