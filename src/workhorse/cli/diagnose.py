@@ -32,8 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
         nargs="*",
         metavar="LOG",
         help=Text(
-            "log files; - reads a pipe; left out: the newest engine log of workhorse",
-            "日志文件；- 表示读取管道；省略则读取 workhorse 最新的引擎日志",
+            "log files, also packed ones; left out: what a pipe feeds, else the newest engine log of"
+            " workhorse",
+            "日志文件，可为压缩文件；省略则读取管道输入，若无则读取 workhorse 最新的引擎日志",
         ).in_language(language),
     )
     parser.add_argument(
