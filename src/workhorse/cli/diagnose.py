@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
         nargs="*",
         metavar="LOG",
         help=Text(
-            "log files, also packed ones; left out: what a pipe feeds, else the newest engine log of"
-            " workhorse",
+            "log files, also packed ones; left out: what a pipe feeds, else the newest engine log"
+            " of workhorse",
             "日志文件，可为压缩文件；省略则读取管道输入，若无则读取 workhorse 最新的引擎日志",
         ).in_language(language),
     )
