@@ -35,6 +35,8 @@ def parser() -> argparse.ArgumentParser:
     settings.add_argument("-fit", "--fit", choices=("on", "off"), required=True)
     settings.add_argument("-cram", "--cache-ram", type=int, required=True)
     settings.add_argument("-ctxcp", "--ctx-checkpoints", type=int)
+    settings.add_argument("-kvu", "--kv-unified", action="store_true")
+    settings.add_argument("--kv-unified-per-slot", type=int)
     settings.add_argument("-lv", "--verbosity", type=int, required=True)
     settings.add_argument("--cors-origins", default="")
     settings.add_argument("--no-ui", action="store_true")
@@ -68,6 +70,9 @@ def serve(argv: list[str]) -> int:
     params.cache_ram_mib, params.verbosity = asked.cache_ram, asked.verbosity
     if asked.ctx_checkpoints is not None:
         params.n_ctx_checkpoints = asked.ctx_checkpoints
+    params.kv_unified = asked.kv_unified
+    if asked.kv_unified_per_slot is not None:
+        params.kv_unified_per_slot = asked.kv_unified_per_slot
     params.cors_origins, params.ui = asked.cors_origins, not asked.no_ui
     params.endpoint_slots, params.endpoint_metrics = asked.slots, asked.metrics
     params.embedding = asked.embeddings

@@ -43,7 +43,7 @@ def settings(plan: Plan, port: int, host: str) -> tuple[str, ...]:
         ("--alias", plan.model_name),
         ("--host", host),
         ("--port", str(port)),
-        # Without --kv-unified each slot gets its share of the context for itself.
+        # Each slot gets its share of the context: a cache of its own, or a part of one pool.
         ("--ctx-size", str(plan.context_tokens * plan.slots)),
         ("--parallel", str(plan.slots)),
         ("--threads", threads),
@@ -57,6 +57,8 @@ def settings(plan: Plan, port: int, host: str) -> tuple[str, ...]:
         ("--slots",),
         ("--metrics",),
     ]
+    if plan.shared_kv:
+        wanted += [("--kv-unified",), ("--kv-unified-per-slot", str(plan.context_tokens))]
     if plan.context_checkpoints is not None:
         wanted.append(("--ctx-checkpoints", str(plan.context_checkpoints)))
     if plan.embeddings:

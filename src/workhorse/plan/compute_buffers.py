@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from workhorse.knowledge.architectures import architecture
-from workhorse.plan.kept import Layout, layer_cells, padded_cells
+from workhorse.plan.kept import Layout, padded_cells, seen_cells
 from workhorse.records import Model
 
 COMPUTE_ERROR = 0.15
@@ -45,7 +45,7 @@ def compute_bytes(model: Model, layout: Layout, outputs: int | None = None) -> i
     tokens = layout.micro_batch_tokens
     rows = max(_rows(model, layout)) + _streams_size(model)
     cell = 2 if layout.flash_attention else 4
-    masks = {a.window_tokens: layer_cells(a, layout) for a in model.attention if a is not None}
+    masks = {a.window_tokens: seen_cells(a, layout) for a in model.attention if a is not None}
     streams = _hyper_streams(model) * model.embedding_size
     peak = max(
         tokens * (rows + 3 * streams) * F32_BYTES,
@@ -69,7 +69,7 @@ def _rows(model: Model, layout: Layout) -> Iterator[int]:
     queries = model.heads * max((a.key_size for a in model.attention if a is not None), default=0)
     scores = 0
     if not layout.flash_attention:
-        cells = (layer_cells(a, layout) for a in model.attention if a is not None)
+        cells = (seen_cells(a, layout) for a in model.attention if a is not None)
         scores = model.heads * max(cells, default=0)
     latent = _latent_size(model)
     if latent:

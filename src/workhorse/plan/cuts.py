@@ -16,8 +16,8 @@ from workhorse.plan.memory import (
     compute_bytes,
     fitted,
     kv_bytes,
-    layer_cells,
     output_bytes,
+    seen_cells,
     state_bytes,
 )
 from workhorse.plan.weights import Weights, weigh
@@ -85,7 +85,7 @@ class Sizes:
         """What the model keeps under `layout`."""
         if layout not in self._kept:
             model = self.model
-            cells = max((layer_cells(a, layout) for a in model.attention if a), default=0)
+            cells = max((seen_cells(a, layout) for a in model.attention if a), default=0)
             self._kept[layout] = Kept(
                 tuple(kv_bytes(only(model, layer), layout) for layer in range(model.layers)),
                 tuple(state_bytes(only(model, layer), layout) for layer in range(model.layers)),

@@ -28,6 +28,7 @@ class Layout:
     kv_type_v: str = "f16"
     flash_attention: bool = True
     micro_batch_tokens: int = 512
+    shared_kv: bool = False  # one pool of cells for all slots (`--kv-unified`)
 
 
 def row_bytes(type_name: str, elements: int) -> int:
@@ -49,6 +50,22 @@ def layer_cells(attention: Attention, layout: Layout) -> int:
     return min(window, padded_cells(layout.context_tokens))
 
 
+def all_cells(attention: Attention, layout: Layout) -> int:
+    """KV cells that one layer keeps for all slots: each slot's own, or one pool for all."""
+    if not layout.shared_kv:
+        return layer_cells(attention, layout) * layout.slots
+    pool = padded_cells(layout.context_tokens * layout.slots)
+    if attention.window_tokens is None:
+        return pool
+    window = attention.window_tokens * layout.slots + layout.micro_batch_tokens
+    return min(padded_cells(window), pool)
+
+
+def seen_cells(attention: Attention, layout: Layout) -> int:
+    """Cells that a graph's mask covers: those of one slot, of a pool all of them."""
+    return (all_cells if layout.shared_kv else layer_cells)(attention, layout)
+
+
 def layer_kv_bytes(attention: Attention, layout: Layout, value_elements: int = 0) -> int:
     """KV of one layer for all slots, with the side caches of sparse attention.
 
@@ -57,11 +74,11 @@ def layer_kv_bytes(attention: Attention, layout: Layout, value_elements: int = 0
     own = attention.kv_heads * attention.value_size
     values = max(own, value_elements) if own else 0
     keys = attention.kv_heads * attention.key_size
-    total = layer_cells(attention, layout) * _cell_bytes(layout, keys, values)
+    total = all_cells(attention, layout) * _cell_bytes(layout, keys, values)
     for side in attention.side:
         cells = padded_cells(-(-padded_cells(layout.context_tokens) // side.tokens_a_cell))
-        total += cells * _cell_bytes(layout, side.key_size, side.value_size)
-    return total * layout.slots
+        total += layout.slots * cells * _cell_bytes(layout, side.key_size, side.value_size)
+    return total
 
 
 def padded_values(model: Model, layout: Layout) -> int:

@@ -17,10 +17,10 @@ from workhorse.plan.kept import (
     Layout,
     checkpoint_bytes,
     kv_bytes,
-    layer_cells,
     layer_kv_bytes,
     padded_cells,
     row_bytes,
+    seen_cells,
     state_bytes,
 )
 from workhorse.records import BudgetLine, Model, Projector, Tensor, WeightPart
@@ -39,7 +39,6 @@ __all__ = [
     "feed_forward_size",
     "is_output_head",
     "kv_bytes",
-    "layer_cells",
     "layer_kv_bytes",
     "loaded",
     "output_bytes",
@@ -47,6 +46,7 @@ __all__ = [
     "projector_bytes",
     "row_bytes",
     "second_head_bytes",
+    "seen_cells",
     "state_bytes",
     "weight_part",
 ]

@@ -26,7 +26,7 @@ from workhorse.plan.quant_mix import as_estimates, not_made_yet
 from workhorse.plan.readers import readers_of
 from workhorse.plan.speed import Experience, Reader, Setup, forecast, prefill, setup_for
 from workhorse.plan.weights import leaves_tables_on_disk
-from workhorse.plan.wish import Wish, context_for, layout_reasons, layouts
+from workhorse.plan.wish import Wish, context_for, layout_reasons, layouts, shares_kv
 from workhorse.records import (
     BudgetLine,
     EngineBuild,
@@ -118,6 +118,7 @@ def make_plan(
         layer_split=cut.counts,
         expert_layers_in_ram=cut.expert_layers,
         context_checkpoints=checkpoints.a_slot,
+        shared_kv=layout.shared_kv,
         lazy_tables=cut.lazy,
     )
 
@@ -145,7 +146,7 @@ def decide_course(
             sizes,
             cards,
             ram_room(machine, wish.headroom),
-            tuple(layouts(model, wish, batch_tokens)),
+            tuple(layouts(model, wish, batch_tokens, shared_kv=shares_kv(model, build))),
             Abilities.of(build),
             lazy=lazy,
             least_bits=wish.least_bits,

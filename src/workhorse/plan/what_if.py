@@ -40,7 +40,7 @@ _KNOWS = (
     "--threads-batch", "--batch-size", "--ubatch-size", "--cache-type-k", "--cache-type-v",
     "--n-gpu-layers", "--split-mode", "--tensor-split", "--n-cpu-moe", "--lazy-mode", "--slots",
     "--metrics", "--embeddings", "--load-mode", "--flash-attn", "--fit", "--cache-ram",
-    "--verbosity", "--cors-origins", "--no-ui",
+    "--verbosity", "--cors-origins", "--no-ui", "--kv-unified", "--kv-unified-per-slot",
 )  # fmt: skip
 _FORMS = ("flash-attn takes a value", "verbosity has levels")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from workhorse.plan.memory import Layout
-from workhorse.records import Model, Reason
+from workhorse.records import EngineBuild, Model, Reason
 from workhorse.text import Text
 
 Purpose = Literal["chat", "long", "batch"]
@@ -46,7 +46,20 @@ def context_for(model: Model, wish: Wish) -> int:
     return wish.context_tokens or min(model.context_trained_tokens or wanted, wanted)
 
 
-def layouts(model: Model, wish: Wish, batch_tokens: int) -> Iterator[Layout]:
+def shares_kv(model: Model, build: EngineBuild) -> bool:
+    """Whether the slots' KV is one pool of which each may use its own share.
+
+    With a cache for each slot llama.cpp decodes only slots of consecutive numbers together
+    (`split_equal`, llama-batch.cpp, commit 0c1e570): two clients in slots 0 and 2 read all weights
+    twice, and get no more than one. A pool needs a limit for each slot, which newer builds have.
+    """
+    plain = not model.pooling and not any(a is not None and a.side for a in model.attention)
+    return plain and {"--kv-unified", "--kv-unified-per-slot"} <= set(build.knows)
+
+
+def layouts(
+    model: Model, wish: Wish, batch_tokens: int, *, shared_kv: bool = False
+) -> Iterator[Layout]:
     """Settings to try, best first: what is given up, in the order users miss it least.
 
     A smaller KV type, fewer slots, a shorter context; never below what the user asked.
@@ -61,6 +74,7 @@ def layouts(model: Model, wish: Wish, batch_tokens: int) -> Iterator[Layout]:
                 layout.kv_type_k,
                 layout.kv_type_v,
                 micro_batch_tokens=batch_tokens,
+                shared_kv=shared_kv and layout.slots > 1,
             )
 
 

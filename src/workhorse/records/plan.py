@@ -198,6 +198,7 @@ class Plan:
     layer_split: tuple[int, ...] = ()  # layers on each of them, the output counted as one
     expert_layers_in_ram: int = 0  # the first so many layers keep their experts in main memory
     context_checkpoints: int | None = None  # a slot; None: the model needs none
+    shared_kv: bool = False  # one KV pool, of which each slot may use its context
     lazy_tables: bool = False  # tables are read by row from the disk
 
 
