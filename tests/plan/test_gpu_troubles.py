@@ -26,3 +26,8 @@ def test_a_trouble_without_words_is_a_sentence() -> None:
 
 def test_no_trouble_is_no_finding() -> None:
     assert check_gpu_access(builders.machine()) == ()
+
+
+def test_a_card_that_works_all_the_same_is_not_called_unusable() -> None:
+    ill = GpuTrouble("errors", "ERR!", "0000:18:00.0", "10de:1db6")
+    assert check_gpu_access(replace(builders.machine(), gpu_troubles=(ill,))) == ()

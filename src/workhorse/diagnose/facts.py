@@ -22,7 +22,7 @@ TELLING: dict[str, str] = {
     r"compute=\W?(\d{1,2}\.\d)\b": "capability",
     r"\b(Tesla (?:K80|K40\w?|M\d0|P100|P40|P4|V100S?|T4)|Quadro (?:GV100|GP100|RTX \d000))": "card",
     r"NVIDIA (A100|A10|A30|A40|H100|H200|H20|L4|L40S?|GeForce [GR]TX \d{3,4})": "card",
-    r"Driver Version: ?(\d{3}\.[\d.]+)": "driver",
+    r"(?:Driver|KMD) Version: ?(\d{3}\.[\d.]+)": "driver",
     r"driver[ _]version[\"'=: ]{1,4}(\d{3}\.[\d.]+)": "driver",
     r"\bdriver=(\d{3})\b": "driver",
     r"CUDA : ARCHS = ([\d,]+)": "built_for",

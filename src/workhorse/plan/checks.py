@@ -118,9 +118,13 @@ def check_model(model: Model, context_asked_tokens: int | None) -> tuple[Finding
     return tuple(found)
 
 
+# Troubles of a card that computes all the same; the doctor tells them.
+STILL_WORKS = ("errors", "inforom", "unlicensed")
+
+
 def check_gpu_access(machine: Machine) -> tuple[Finding, ...]:
     """A warning when cards are there that the plan has to do without."""
-    troubles = machine.gpu_troubles
+    troubles = [t for t in machine.gpu_troubles if t.code not in STILL_WORKS]
     if not troubles:
         return ()
     cards = {trouble.pci_address: trouble for trouble in troubles if trouble.pci_address}
