@@ -56,10 +56,10 @@ def test_twins_of_the_embedded_model_start_and_answer(real_model: Path, tmp_path
     model = read_gguf(real_model)
     plan = make_plan(probe(measure_s=0), model, embedded_build(), Wish(context_tokens=256, slots=2))
     protocol = Protocol(
-        scenario_for(prompt_tokens=24, output_tokens=24, repeats=3),
-        replace(scenario_for(prompt_tokens=48, output_tokens=24, repeats=3), name="deep"),
+        scenario_for(prompt_tokens=24, output_tokens=32, repeats=3),
+        replace(scenario_for(prompt_tokens=48, output_tokens=32, repeats=3), name="deep"),
         replace(
-            scenario_for(streams=2, prompt_tokens=16, output_tokens=24, repeats=3), name="streams"
+            scenario_for(streams=2, prompt_tokens=16, output_tokens=32, repeats=3), name="streams"
         ),
     )
     seen: list[int] = []
