@@ -9,7 +9,7 @@ from workhorse.knowledge.rows import rows
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A field of a block that holds a number: where, in which form, and how many times the scale."""
+    """A field of a block that holds a number: where, in which form, times what."""
 
     at: int
     form: Literal["f16", "bf16", "f32", "f64", "e8m0", "ue4m3", "f16 in nibbles"]
