@@ -82,6 +82,7 @@ def test_a_flood_does_not_hide_the_rest() -> None:
         "EDAC MC0: Giving out device to module sb_edac controller Broadwell",
         "mce: CPU supports 22 MCE banks",
         "pci 0000:18:00.0: [10de:1db6] type 00 class 0x030200",
+        "NVRM: gpuClearFbhubPoisonIntr_GA100: FBHUB Interrupt detected. Clearing it.",
         "usb 1-1: new high-speed USB device",
     ],
 )

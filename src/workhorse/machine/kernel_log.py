@@ -44,7 +44,7 @@ _SENTENCE_LINES_MAX = 8
 # What the driver says when all is well.
 _WELL = re.compile(
     r"NVRM: (?:loading NVIDIA|.{0,40}objected|request_mem_region|GPU.{0,60}enabled"
-    r"|nvidia_open|cpuid|Persistence mode is deprecated)"
+    r"|nvidia_open|cpuid|Persistence mode is deprecated|.{0,80}Interrupt detected\. Clearing it)"
 )
 _PERSONAL = re.compile(
     r",? ?(?:pid=[^,]{0,40}|name=[^,]{0,80}|[Ss]erial(?: [Nn]umber)?:? ?\w{0,30})(?=,|$|\.)"
