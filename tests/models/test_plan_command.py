@@ -89,6 +89,16 @@ def test_none_that_fits_is_a_no(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "does not fit" in " ".join(capsys.readouterr().out.split())
 
 
+def test_no_speed_is_printed_for_what_cannot_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("plan", file_of("Llama-3.1-8B", tmp_path), "--cpu", "Xeon E5-2690 v4", "--ram")
+    assert main([*words, "64GiB"]) == EXIT_GOOD
+    assert "tok/s" in capsys.readouterr().out
+    assert main([*words, "2GiB"]) == EXIT_NO
+    assert "tok/s" not in capsys.readouterr().out
+
+
 def test_what_it_is_for_sets_context_and_slots(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,7 +136,8 @@ def test_a_wrong_machine_is_one_clear_error(
 @pytest.mark.parametrize(
     "words",
     [("--ram", "64"), ("--ram", "0GiB"), ("--ram", "9999999TiB"), ("--headroom", "95%"),
-     ("--headroom", "-1"), ("--gpus", "0"), ("--for", "fun"), ("--bits", "four")],
+     ("--headroom", "-1"), ("--gpus", "0"), ("--for", "fun"), ("--bits", "four"),
+     ("--bits", "0"), ("--bits", "nan"), ("--bits", "40"), ("--gpu", "P40", "--gpu", "T4")],
 )  # fmt: skip
 def test_a_wrong_figure_is_refused(words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -172,6 +172,10 @@ def test_what_the_user_asked_is_not_given_up() -> None:
     plan = plan_for(builders.machine(ram_bytes=1 * GIB), context_tokens=1 << 20, slots=4)
     assert plan.verdict.blocked
     assert (plan.context_tokens, plan.slots) == (1 << 20, 4)
+    last = plan.verdict.findings[-1]
+    assert last.code == "memory.does_not_fit" and "--context or --slots" in last.remedy.en
+    smaller = plan_for(builders.machine(ram_bytes=1 * MIB), slots=4).verdict.findings[-1]
+    assert "Ask for less" not in smaller.remedy.en
 
 
 def test_a_control_groups_limit_counts() -> None:

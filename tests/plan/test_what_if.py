@@ -45,6 +45,13 @@ def test_cores_that_were_not_told_are_a_doubt() -> None:
     assert "assumed" in machine.learned_from["cpu"]
 
 
+def test_a_memory_speed_that_was_not_told_is_a_doubt() -> None:
+    told, untold = composed_machine(PARTS), composed_machine(replace(PARTS, cpu=None))
+    assert not any("--cpu" in doubt.en for doubt in told.doubts)
+    assert "--cpu" in untold.doubts[-1].en and "--cpu" in untold.doubts[-1].zh
+    assert rated_bandwidth(untold) is None
+
+
 @pytest.mark.parametrize(
     ("said", "name"),
     [

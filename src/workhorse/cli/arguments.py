@@ -100,6 +100,30 @@ def share(word: str) -> float:
     return number
 
 
+class Once(argparse.Action):
+    """Keeps the value; a second one is refused, where argparse would drop the first in silence."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        """Set the value, unless there is one."""
+        if getattr(namespace, self.dest) is not None:
+            parser.error(f"{option_string} is given twice: one kind of card and CPU a machine")
+        setattr(namespace, self.dest, values)
+
+
+def bits(word: str) -> float:
+    """Bits a weight, from 1 to 32, as argparse wants it."""
+    number = float(word)
+    if not 1 <= number <= 32:
+        raise argparse.ArgumentTypeError(f"{word} is no number of bits (1 to 32)")
+    return number
+
+
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])i?B?)", re.IGNORECASE)
 
 

@@ -6,7 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workhorse.cli.arguments import add_choices, add_model, ask_of, memory_size, positive
+from workhorse.cli.arguments import (
+    Once,
+    add_choices,
+    add_model,
+    ask_of,
+    bits,
+    memory_size,
+    positive,
+)
 from workhorse.cli.plan_tables import (
     device_name,
     item_name,
@@ -39,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     add_choices(parser, language)
     parser.add_argument(
         "--bits",
-        type=float,
+        type=bits,
         default=4.0,
         metavar="N",
         help=Text(
@@ -90,6 +98,7 @@ def add_parts(parser: argparse.ArgumentParser, language: Language) -> None:
     ):  # fmt: skip
         parser.add_argument(
             flag,
+            action=Once,
             type=kind,
             metavar=metavar,
             help=words.in_language(language),
@@ -214,8 +223,9 @@ def print_plan(plan: Plan, language: Language) -> None:
             ((r.option, r.because.in_language(language)) for r in plan.rejected),
             language,
         )
-    print_forecast(plan, language)
-    print_speeds(plan, language)
+    if not any(finding.code == "memory.does_not_fit" for finding in plan.verdict.findings):
+        print_forecast(plan, language)  # a speed would read as if it could run
+        print_speeds(plan, language)
 
 
 def budget_rows(plan: Plan, language: Language) -> list[tuple[str, ...]]:

@@ -20,6 +20,7 @@ class SpeedConstants:
     low: float
     high: float
     source: str
+    source_zh: str
     date: str
 
 

@@ -145,10 +145,10 @@ def _refused(root: Path, why: str) -> AppError:
             f"{root} 既不是机器的目录或采集文件，也不是已知命令的输出：{why}。",
         ),
         Text(
-            "Give --root a capture (`workhorse probe --save DIR`), the top of a machine's tree"
+            "Name a capture (`workhorse probe --save DIR`), the top of a machine's tree"
             " (proc/ and sys/ in it), or texts of `nvidia-smi -q`, `lscpu`, `numactl -H`,"
             " `lspci -vv`, `free`, `dmesg`; or leave it out to probe this machine.",
-            "请用 --root 指定采集目录（`workhorse probe --save DIR`）、含 proc/ 和 sys/ 的目录，或"
+            "请指定采集目录（`workhorse probe --save DIR`）、含 proc/ 和 sys/ 的目录，或"
             " `nvidia-smi -q`、`lscpu`、`numactl -H`、`lspci -vv`、`free`、`dmesg` 的输出文本；"
             "或省略它以检测本机。",
         ),

@@ -161,7 +161,8 @@ def doubts_as_findings(doubts: Sequence[Text]) -> tuple[Finding, ...]:
             seen=doubt,
             why=Text("The plan may be less exact for it.", "方案的准确度可能因此降低。"),
             remedy=Text(
-                "Run `workhorse probe` to see it all.", "运行 `workhorse probe` 查看详情。"
+                "Run `workhorse probe` on the machine itself to see it all.",
+                "在该机器上运行 `workhorse probe` 查看详情。",
             ),
             source=same("probe").en,
         )

@@ -29,17 +29,6 @@ def check_fit(
         together = Text("main memory and cards together have", "内存与显卡合计")
     else:
         together = Text("main memory has", "内存")
-    better = fitting_quant(model, placed.sizes.weights, rooms, wish.least_bits)
-    remedy = Text(
-        f"Free memory or use a smaller model: no quant of at least {wish.least_bits:g} bits fits.",
-        f"请释放内存或换更小的模型：不低于 {wish.least_bits:g} 位的量化都放不下。",
-    )
-    if better is not None:
-        size = show_bytes(better[1])
-        remedy = Text(
-            f"Use {better[0]} of this model (about {size}), or free memory.",
-            f"请使用该模型的 {better[0]} 量化（约 {size}），或释放内存。",
-        )
     need, room = show_bytes(needed), show_bytes(sum(rooms))
     return (
         Finding(
@@ -53,9 +42,38 @@ def check_fit(
             why=Text(
                 "It would be killed, or swap until it crawls.", "会被系统终止，或因换页而极慢。"
             ),
-            remedy=remedy,
+            remedy=_what_would_fit(needed, rooms, model, wish, placed),
             source="plan/placement.py",
         ),
+    )
+
+
+def _what_would_fit(
+    needed: int, rooms: Sequence[int], model: Model, wish: Wish, placed: Placement
+) -> Text:
+    """A smaller quant, or less of what was asked where no quant makes room for that."""
+    better = fitting_quant(model, placed.sizes.weights, rooms, wish.least_bits)
+    weights = sum(line.n_bytes for line in placed.lines if line.item == "weights")
+    rest = needed - weights + (weights if better is None else better[1])
+    asked = [
+        option
+        for option, value in (("--context", wish.context_tokens), ("--slots", wish.slots))
+        if value is not None
+    ]
+    if asked and rest > sum(rooms) >= weights:
+        return Text(
+            f"Ask for less: a smaller {' or '.join(asked)}. The weights alone would fit.",
+            f"请减小 {' 或 '.join(asked)}：仅权重本身放得下。",
+        )
+    if better is not None:
+        size = show_bytes(better[1])
+        return Text(
+            f"Use {better[0]} of this model (about {size}), or free memory.",
+            f"请使用该模型的 {better[0]} 量化（约 {size}），或释放内存。",
+        )
+    return Text(
+        f"Free memory or use a smaller model: no quant of at least {wish.least_bits:g} bits fits.",
+        f"请释放内存或换更小的模型：不低于 {wish.least_bits:g} 位的量化都放不下。",
     )
 
 

@@ -67,6 +67,9 @@ def composed_machine(parts: Parts) -> Machine:
     cores, doubts = parts.cores or CORES_ASSUMED, [_composed()]
     if parts.cores is None:
         doubts.append(_cores_unknown())
+    memory = _memory(parts, line)
+    if memory.rated_bandwidth_bytes_per_s is None:
+        doubts.append(_memory_speed_unknown(parts.cpu))
     every = tuple(range(cores * parts.nodes))
     nodes = tuple(
         NumaNode(
@@ -81,7 +84,7 @@ def composed_machine(parts: Parts) -> Machine:
     return Machine(
         cpu=_cpu(parts, line, cores),
         nodes=nodes,
-        memory=_memory(parts, line),
+        memory=memory,
         limits=Limits(every, None, None, None),
         system=System(None, None, None, None),
         driver=None,
@@ -256,6 +259,20 @@ def _cores_unknown() -> Text:
     return Text(
         f"The number of cores was not told: {CORES_ASSUMED} a socket are taken (--cores).",
         f"未给出核心数：按每路 {CORES_ASSUMED} 核计算（--cores）。",
+    )
+
+
+def _memory_speed_unknown(cpu: str | None) -> Text:
+    if cpu is None:
+        return Text(
+            "The speed of its main memory was not told: decode is forecast only where all weights "
+            "lie on cards. --cpu NAME tells it.",
+            "未给出内存速度：只有权重全部在显卡上时才能预测解码速度。请用 --cpu NAME 指定 CPU。",
+        )
+    return Text(
+        f"The table does not tell the memory speed of {cpu}: decode is forecast only where all "
+        "weights lie on cards.",
+        f"资料表中没有 {cpu} 的内存速度：只有权重全部在显卡上时才能预测解码速度。",
     )
 
 

@@ -209,7 +209,7 @@ def cpu_terms(
     batch: Batch,
 ) -> list[SpeedTerm]:
     """The terms of the CPU: the slower of memory and arithmetic, attention, and overheads."""
-    words = Text(f"{known.date}: {known.source}", f"{known.date}：{known.source}")
+    words = Text(f"{known.date}: {known.source}", f"{known.date}：{known.source_zh}")
     bandwidth = (reader.bandwidth_bytes_per_s or 0.0) * known.bandwidth_share
     n_bytes = work.weight_bytes + work.kv_bytes * batch.sequences
     n_bytes += work.state_bytes * (batch.sequences - 1)

@@ -166,7 +166,7 @@ def source_of(model: Model, readers: Mapping[str, Reader]) -> Text:
         parts_zh.append(f"按 {count} 行公开与实测数据拟合")
     if any(reader.device == "cpu" for reader in used):
         parts.append(f"constants {known.date}: {known.source}")
-        parts_zh.append(f"常数（{known.date}）：{known.source}")
+        parts_zh.append(f"常数（{known.date}）{known.source_zh}")
     if any(slow_latent_attention(model, reader) for reader in used):
         parts.append("flash attention with MLA lost 80 % on a V100 in one published run")
         parts_zh.append("公开数据中 V100 上 MLA 开启 flash attention 曾损失 80 %")

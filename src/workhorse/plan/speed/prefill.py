@@ -78,7 +78,7 @@ def prefill_seconds(
     )
     cards = [reader for reader in devices.values() if reader.device == "gpu"]
     known = speed_constants()
-    source = Text(f"arithmetic alone; {known.source}", f"仅按算力估算；{known.source}")
+    source = Text(f"arithmetic alone; {known.source}", f"仅按算力估算；{known.source_zh}")
     total = 0.0
     for device, asked in work.items():
         reader = devices.get(device)
