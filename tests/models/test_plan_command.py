@@ -164,6 +164,30 @@ def test_a_folder_counts_with_all_of_its_models(
     assert {row["name"] for row in rows} == {"Llama-3.1-8B", "Mistral-7B-v0.3"}
 
 
+def test_a_broken_file_does_not_stop_the_comparison(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    good = file_of("Llama-3.1-8B", folder)
+    cut = folder / "half.gguf"
+    cut.write_bytes(Path(good).read_bytes()[:300])
+    for named in ((str(folder),), (str(cut), good)):
+        assert main(["plan", "--compare", *named, *PARTS, "--json"]) == EXIT_GOOD
+        shown = capsys.readouterr()
+        assert [row["name"] for row in json.loads(shown.out)] == ["Llama-3.1-8B"]
+        assert "half.gguf is incomplete" in shown.err
+    assert main(["plan", "--compare", str(cut), *PARTS]) not in (EXIT_GOOD, EXIT_NO)
+
+
+def test_a_comparison_tells_what_it_does_not_know(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = file_of("Llama-3.1-8B", tmp_path)
+    assert main(["plan", "--compare", model, "--ram", "64GiB"]) == EXIT_GOOD
+    assert "--cpu NAME" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_repository_counts_with_all_of_its_quants(server: FileServer) -> None:
     names = ("tiny-Q4_K_M.gguf", "tiny-Q8_0.gguf")
     environment = publish_hf(server, "maker/tiny", dict.fromkeys(names, llama().build()))

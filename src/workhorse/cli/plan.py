@@ -23,15 +23,16 @@ from workhorse.cli.plan_tables import (
     print_placement,
 )
 from workhorse.cli.progress import FETCHING, LateBar
-from workhorse.cli.show import console, print_table, print_verdict
+from workhorse.cli.show import console, print_error, print_table, print_verdict
 from workhorse.cli.speed_tables import print_learning, print_speeds
 from workhorse.cli.words import BASES, SETTINGS
 from workhorse.codec import to_json
 from workhorse.config import places
 from workhorse.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, AppError
+from workhorse.plan.checks import doubts_as_findings
 from workhorse.plan.compare import compared, ranked
 from workhorse.plan.memory import device_bytes
-from workhorse.records import Estimate, Plan
+from workhorse.records import Estimate, Model, Plan, Verdict
 from workhorse.text import Language, Text
 from workhorse.units import UNKNOWN, show_bytes, show_range, three_digits
 
@@ -178,14 +179,24 @@ def compare(args: argparse.Namespace, ask: "Ask") -> int:
     from workhorse.up import look_around
 
     words = [*([str(args.model)] if args.model else []), *args.compare]
-    named = dict.fromkeys(words)
-    models = [model for word in named for model in read_every(word, quant=args.quant)]
+    models: list[Model] = []
+    broken: list[AppError] = []  # one half download does not take the answer for all others
+    for word in dict.fromkeys(words):
+        try:
+            models += read_every(word, quant=args.quant, broken=broken.append)
+        except AppError as error:
+            broken.append(error)
+    if not models and broken:
+        raise broken[0]
+    for told in broken:
+        print_error(told, args.lang)
     ground = look_around(ask, places())
     rows = ranked(compared(model, ground.decide(model, ask.wish).plan) for model in models)
     if args.json:
         print(to_json(rows))
     else:
         print_comparison(rows, args.lang)
+        print_verdict(Verdict(doubts_as_findings(ground.machine.doubts)), args.lang)
     return EXIT_GOOD if any(row.fit != "no" for row in rows) else EXIT_NO
 
 

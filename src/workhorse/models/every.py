@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from workhorse.errors import AppError
 from workhorse.models.choice import gguf_models
 from workhorse.models.folders import opened_folder
 from workhorse.models.read import read_model
@@ -22,12 +23,13 @@ def read_every(
     quant: str | None = None,
     environment: Mapping[str, str] | None = None,
     pause: Callable[[float], None] = time.sleep,
+    broken: Callable[[AppError], None] | None = None,
 ) -> tuple[Model, ...]:
     """The models that `reference` names, from headers alone.
 
     One file is one model; of a repository or directory it is every GGUF model in it, and a
     checkpoint counts once for each usual quant; `quant` leaves one of them. Raises AppError as
-    `read_model` does.
+    `read_model` does; with `broken` a file among several that cannot be read is told there.
     """
     environment = os.environ if environment is None else environment
     source = source_of(str(reference), environment)
@@ -39,7 +41,15 @@ def read_every(
     if wanted is not None:
         return (read_model(reference, environment=environment, pause=pause),)
     if names:
-        return tuple(read_model(name, environment=environment, pause=pause) for name in names)
+        found = []
+        for name in names:
+            try:
+                found.append(read_model(name, environment=environment, pause=pause))
+            except AppError as error:
+                if broken is None:
+                    raise
+                broken(error)
+        return tuple(found)
     return tuple(
         read_model(reference, quant=quant, environment=environment, pause=pause) for quant in QUANTS
     )

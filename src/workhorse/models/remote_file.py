@@ -171,8 +171,10 @@ def _given_up(url: str, error: Interrupted, tries: int) -> Unreachable:
             f"尝试 {tries} 次仍无法从 {place} 读取：{shown(error.reason)}。",
         ),
         Text(
-            "Check the network and the proxy; HF_ENDPOINT can name a mirror of Hugging Face.",
-            "请检查网络与代理；可用 HF_ENDPOINT 指定 Hugging Face 的镜像。",
+            "Check the network and the proxy. HF_ENDPOINT can name a mirror of Hugging Face; many "
+            "models are on ModelScope too (ms:owner/name).",
+            "请检查网络与代理。可用 HF_ENDPOINT 指定 Hugging Face 的镜像；许多模型在 ModelScope "
+            "上也有（ms:owner/name）。",
         ),
     )
 
