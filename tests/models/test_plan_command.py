@@ -63,6 +63,8 @@ def test_every_table_is_printed(
         else ("专家（层） 0", "单个词元耗时明细", "节点 0", "GPU 0")
     ):
         assert part in " ".join(shown.split())
+    if language == "zh":
+        assert not any(word in shown for word in ("fitted to", "op/weight", "ideal", "rows"))
 
 
 def test_models_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

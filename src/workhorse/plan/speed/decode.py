@@ -186,16 +186,20 @@ def card_terms(
     return terms
 
 
+_UNITS_ZH = {"× ideal": "× 理想值", "op/weight": "次运算/权重"}
+
+
 def constant_source(constant: Constant, fitted: Fit) -> Text:
     """What a fitted constant is and how much of it published rows decided."""
     value = fitted.values[constant.name]
     pull = fitted.pulls[constant.name]
     count = fitted.rows_with(constant.name)
+    rows = "row" if count == 1 else "rows"
+    unit_zh = _UNITS_ZH.get(constant.unit, constant.unit)
     return Text(
-        f"{value:.3g} {constant.unit}, {count} published rows ({pull:.0%} theirs, "
+        f"{value:.3g} {constant.unit}, {count} published {rows} ({pull:.0%} theirs, "
         f"guess {constant.guess:.3g})",
-        f"{value:.3g} {constant.unit}，{count} 行公开数据（占 {pull:.0%}，"
-        f"先验 {constant.guess:.3g}）",
+        f"{value:.3g} {unit_zh}，{count} 行公开数据（占 {pull:.0%}，先验 {constant.guess:.3g}）",
     )
 
 
