@@ -296,6 +296,17 @@ def test_longer_prompts_are_read_slower_on_a_card() -> None:
     assert len(speeds) == 3 and speeds[1] > speeds[2]
 
 
+def test_longer_prompts_are_read_slower_on_a_cpu() -> None:
+    """Measured on 135M Q4_1: 3600 tokens at 0.65 of the speed of 400."""
+    shape = builders.model(
+        layers=30, embedding=576, feed_forward=5600, heads=9, vocabulary=49152, tied=True
+    )
+    assert shape.parameters == pytest.approx(134.5e6, rel=0.05)
+    cpu = replace(CPU, cores=2)
+    at = [prefill(shape, cpu, SETUP, prompt_tokens=n).value for n in (400, 3600)]
+    assert at[1] / at[0] == pytest.approx(0.65, rel=0.15)
+
+
 def test_a_measured_prompt_holds_for_other_lengths_too() -> None:
     shape = builders.model(layers=32, embedding=4096, feed_forward=14336, heads=32)
     seen = Experience("tiny", "f16", SETUP, 100.0, 90.0, 640.0)

@@ -13,6 +13,7 @@ class SpeedConstants:
     bandwidth_share: float
     weights_per_s: float
     prefill_flops_per_s: float
+    prefill_attention_share: float
     overhead_per_layer_s: float
     overhead_per_vocabulary_entry_s: float
     attention_per_s: float

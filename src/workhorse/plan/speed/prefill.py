@@ -105,6 +105,10 @@ def prefill_seconds(
         else:
             flops = known.prefill_flops_per_s * reader.cores
             total += 2 * asked.weights * prompt_tokens / flops
+            # A token meets half of the prompt on average.
+            part = asked.layers / model.layers if model.layers else 0.0
+            pairs = attention_work(model, prompt_tokens // 2) * part * prompt_tokens
+            total += 2 * pairs / (flops * known.prefill_attention_share)
     return max(total, 1e-9), source
 
 
