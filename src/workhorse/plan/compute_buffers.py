@@ -3,7 +3,8 @@
 Each part of a layer has a peak; the widest decides. Rows are F32, a mask cell has two bytes (four
 without flash attention). The coefficients were read off the dry run of 29 published shapes at
 micro-batches of 64 to 1024 (llama.cpp 0c1e570 on a CPU, 2026-11-30): dense models with F16 KV
-within 1 %, others within `compute_error`; docs/measured/2026-11-30-memory-arithmetic.md has every row.
+within 1 %, others within `compute_error`; docs/measured/2026-11-30-memory-arithmetic.md has every
+row.
 """
 
 import re
