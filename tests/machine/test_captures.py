@@ -175,7 +175,8 @@ def test_a_root_that_is_no_capture_is_refused_with_a_next_step(tmp_path: Path) -
     for root in (wrong, tmp_path / "missing"):
         with pytest.raises(AppError) as caught:
             probe(root)
-        assert str(root) in caught.value.what.en and "--root" in caught.value.next_step.en
+        assert str(root) in caught.value.what.en
+        assert "probe --save" in caught.value.next_step.en
 
 
 def test_a_note_that_cannot_be_read_is_a_doubt() -> None:
