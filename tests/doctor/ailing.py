@@ -4,9 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 from builders import gpu, machine
+from workhorse.doctor.judge import judge
 from workhorse.records import (
     Dimm,
     EccCounts,
+    Finding,
     Gpu,
     GpuLink,
     KernelEvent,
@@ -139,3 +141,18 @@ def pair(path: Any, *, peer: bool | None = True, nvlinks: int | None = None) -> 
 
 
 REMAPS = RowRemaps(0, 0, False, False)
+
+
+def found(machine: Machine) -> dict[str, Finding]:
+    """What the doctor says of the machine, by its code."""
+    return {f.code: f for f in judge(machine).findings}
+
+
+def assert_finds_just(code: str, ill: Machine, near_miss: Machine) -> None:
+    """The rule finds the ill machine in both languages, and leaves out what is close to it."""
+    finding = found(ill)[code]
+    assert code not in found(near_miss)
+    assert finding.evidence and finding.source
+    for text in (finding.seen, finding.why, finding.remedy):
+        assert text.en and text.zh and text.en != text.zh
+        assert "{" not in text.en + text.zh

@@ -7,7 +7,9 @@ from ailing import (
     BARE_METAL,
     CARD_ADDRESS,
     REMAPS,
+    assert_finds_just,
     card,
+    found,
     pair,
     server,
     with_card,
@@ -20,7 +22,6 @@ from workhorse.doctor.judge import judge
 from workhorse.records import (
     CopyBandwidth,
     EccCounts,
-    Finding,
     GpuProcess,
     GpuTrouble,
     KernelEvent,
@@ -32,10 +33,6 @@ from workhorse.units import GIB, MIB
 
 TRANSLATING = replace(BARE_METAL, iommu="translating")
 REDIRECTING = replace(BARE_METAL, acs_redirect=True)
-
-
-def found(machine: Machine) -> dict[str, Finding]:
-    return {f.code: f for f in judge(machine).findings}
 
 
 def two(path: str, *, peer: bool | None = True, **facts: object) -> Machine:
@@ -152,12 +149,7 @@ RULES: list[tuple[str, Machine, Machine]] = [
 def test_a_rule_finds_what_it_is_for_and_nothing_close(
     code: str, ill: Machine, near_miss: Machine
 ) -> None:
-    finding = found(ill)[code]
-    assert code not in found(near_miss)
-    assert finding.evidence and finding.source
-    for text in (finding.seen, finding.why, finding.remedy):
-        assert text.en and text.zh and text.en != text.zh
-        assert "{" not in text.en + text.zh
+    assert_finds_just(code, ill, near_miss)
 
 
 def not_well(machine: Machine) -> set[str]:

@@ -3,7 +3,16 @@
 from dataclasses import replace
 
 import pytest
-from ailing import BARE_METAL, card, dimms, server, with_memory, with_settings
+from ailing import (
+    BARE_METAL,
+    assert_finds_just,
+    card,
+    dimms,
+    found,
+    server,
+    with_memory,
+    with_settings,
+)
 
 from workhorse.doctor.judge import judge
 from workhorse.records import (
@@ -11,7 +20,6 @@ from workhorse.records import (
     Dimm,
     Disk,
     EngineFound,
-    Finding,
     GpuTrouble,
     KernelEvent,
     Limits,
@@ -19,10 +27,6 @@ from workhorse.records import (
     Software,
 )
 from workhorse.units import GB, GIB
-
-
-def found(machine: Machine) -> dict[str, Finding]:
-    return {f.code: f for f in judge(machine).findings}
 
 
 def rated(slow: int, fast: int, runs_at: int) -> tuple[Dimm, ...]:
@@ -157,12 +161,7 @@ RULES: list[tuple[str, Machine, Machine]] = [
 def test_a_rule_finds_what_it_is_for_and_nothing_close(
     code: str, ill: Machine, near_miss: Machine
 ) -> None:
-    finding = found(ill)[code]
-    assert code not in found(near_miss)
-    assert finding.evidence and finding.source
-    for text in (finding.seen, finding.why, finding.remedy):
-        assert text.en and text.zh and text.en != text.zh
-        assert "{" not in text.en + text.zh
+    assert_finds_just(code, ill, near_miss)
 
 
 def test_a_healthy_server_gets_no_warning() -> None:

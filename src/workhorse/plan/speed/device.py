@@ -1,6 +1,6 @@
 """What reads the weights: a card or the CPU, with the figures that decide its speed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
@@ -89,25 +89,24 @@ def matrix_rate(card: Card) -> float:
 @cache
 def integers_a_byte(capability: Capability) -> float:
     """Integer operations for each byte that cards of this generation read, the usual one."""
-    generation = generation_of(capability)
-    kin = [
-        integer_rate(card) / (card.bandwidth_gb_per_s * 1e9)
-        for card in cards()
-        if card.bandwidth_gb_per_s and generation_of(card.capability) == generation
-    ]
-    return median(kin) if kin else 8.0  # a V100's
+    return _rate_a_byte(integer_rate, capability) or 8.0  # a V100's
 
 
 @cache
 def matrix_flops_a_byte(capability: Capability) -> float:
     """The same of matrix operations."""
+    return _rate_a_byte(matrix_rate, capability) or 20.0
+
+
+def _rate_a_byte(rate: Callable[[Card], float], capability: Capability) -> float | None:
+    """A rate over the bandwidth, as it is usual among cards of this generation."""
     generation = generation_of(capability)
     kin = [
-        matrix_rate(card) / (card.bandwidth_gb_per_s * 1e9)
+        rate(card) / (card.bandwidth_gb_per_s * 1e9)
         for card in cards()
         if card.bandwidth_gb_per_s and generation_of(card.capability) == generation
     ]
-    return median(kin) if kin else 20.0
+    return median(kin) if kin else None
 
 
 def best_bandwidth(
