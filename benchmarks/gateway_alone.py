@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from workhorse.serve.activity import Activity
 from workhorse.serve.app import Gateway, build_app
-from workhorse.serve.backend import READY
+from workhorse.serve.backend import READY, Roster, Served
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,9 @@ class RunningEngine:
 
 async def serve(engine_url: str, port: int) -> None:
     """Serve until SIGTERM."""
-    gateway = Gateway(build_app(RunningEngine(engine_url), model_name="m", activity=Activity()))
+    gateway = Gateway(
+        build_app(Roster((Served("m", RunningEngine(engine_url)),)), activity=Activity())
+    )
     await gateway.start(port=port)
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)

@@ -10,6 +10,7 @@ from typing import Any
 from workhorse.errors import AppError
 from workhorse.serve.activity import Activity
 from workhorse.serve.app import Gateway, build_app
+from workhorse.serve.backend import Roster, Served
 from workhorse.text import same
 
 PATIENCE_S = 30.0  # for what must come true on a machine with other work
@@ -163,7 +164,7 @@ async def gateway(
     backend: Any, *, activity: Activity | None = None, **options: Any
 ) -> AsyncIterator[str]:
     """A running gateway's base URL."""
-    app = build_app(backend, model_name="horse", activity=activity or Activity(), **options)
+    app = build_app(Roster((Served("horse", backend),)), activity=activity or Activity(), **options)
     opened = Gateway(app)
     await opened.start(port=0)
     assert opened.url is not None

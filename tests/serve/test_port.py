@@ -10,11 +10,12 @@ from stand_ins import StandInBackend
 from workhorse.errors import AppError
 from workhorse.serve.activity import Activity
 from workhorse.serve.app import Gateway, build_app
+from workhorse.serve.backend import Roster, Served
 from workhorse.serve.port import PortHolder, find_port_holder, port_taken
 
 
 def a_gateway() -> Gateway:
-    return Gateway(build_app(StandInBackend(None), model_name="m", activity=Activity()))
+    return Gateway(build_app(Roster((Served("m", StandInBackend(None)),)), activity=Activity()))
 
 
 def test_finds_this_process() -> None:

@@ -154,8 +154,8 @@ async def test_metrics(http: aiohttp.ClientSession, backend: StandInBackend) -> 
         "workhorse_decode_tokens_per_second_sum 100.0",
         "workhorse_requests_in_flight 0.0",
         "workhorse_clients_left_total 0.0",
-        'workhorse_engine_state{state="restarting"} 1.0',
-        "workhorse_engine_restarts_total 4.0",
+        'workhorse_engine_state{model="horse",state="restarting"} 1.0',
+        'workhorse_engine_restarts_total{model="horse"} 4.0',
     ):
         assert line in page.splitlines()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workhorse.text import Language, Text
 
 if TYPE_CHECKING:
-    from workhorse.up import Ask
+    from workhorse.up.decide import Ask
 
 
 def add_model(parser: argparse.ArgumentParser, language: Language) -> None:
@@ -73,7 +73,7 @@ def add_choices(parser: argparse.ArgumentParser, language: Language) -> None:
 def ask_of(args: argparse.Namespace, **more: Any) -> "Ask":
     """What the user asked for with the shared arguments; `more` sets the rest of an Ask."""
     from workhorse.plan.wish import HEADROOM, Wish
-    from workhorse.up import Ask
+    from workhorse.up.decide import Ask
 
     wish = Wish(
         context_tokens=args.context,

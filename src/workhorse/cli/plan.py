@@ -39,7 +39,7 @@ from workhorse.units import UNKNOWN, show_bytes, show_range, three_digits
 if TYPE_CHECKING:
     from workhorse.plan.speed import Experience
     from workhorse.plan.what_if import Parts
-    from workhorse.up import Ask
+    from workhorse.up.decide import Ask
 
 
 def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
@@ -108,7 +108,7 @@ def add_parts(parser: argparse.ArgumentParser, language: Language) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan; exit 3 when it says no."""
-    from workhorse.up import decide
+    from workhorse.up.decide import decide
 
     ask = ask_of(args, machine_root=args.machine, parts=parts_of(args))
     ask = replace(ask, wish=replace(ask.wish, least_bits=args.bits))
@@ -176,7 +176,7 @@ def parts_of(args: argparse.Namespace) -> "Parts | None":
 def compare(args: argparse.Namespace, ask: "Ask") -> int:
     """Print the models ranked; exit 3 when none of them fits."""
     from workhorse.models.every import read_every
-    from workhorse.up import look_around
+    from workhorse.up.decide import look_around
 
     words = [*([str(args.model)] if args.model else []), *args.compare]
     models: list[Model] = []

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from workhorse.rehearse.result import Rehearsal
     from workhorse.rehearse.source import Part
     from workhorse.rehearse.twin import TwinPlan
-    from workhorse.up import Decision
+    from workhorse.up.decide import Decision
 
 WRITING = Text("writing the twins", "写入缩小模型")
 MEASURING = Text("measuring the twins", "测量缩小模型")
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Memory by the engine's dry run where it has one, speed by twins; stores the forecast."""
     from workhorse.rehearse.job import Wanted, rehearse
     from workhorse.rehearse.source import model_parts
-    from workhorse.up import decide
+    from workhorse.up.decide import decide
 
     # Without this a SIGTERM would leave gigabytes behind until the next run.
     signal.signal(signal.SIGTERM, interrupt)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from workhorse.bench.stats import Summary
     from workhorse.records import Plan, Verdict
     from workhorse.run.supervisor import Status
-    from workhorse.up import Ask, Decision
+    from workhorse.up.decide import Ask, Decision
 
 
 def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
@@ -72,7 +72,7 @@ def dry_run(ask: "Ask", args: argparse.Namespace) -> int:
     from workhorse.engines.llamacpp import command_line, launch
     from workhorse.models.read import local_folder, needs_local_file
     from workhorse.run.process import free_port
-    from workhorse.up import decide
+    from workhorse.up.decide import decide
 
     with LateBar(FETCHING, args.lang) as fetching:
         decision = decide(ask, places(), fetching.step)
@@ -90,7 +90,7 @@ def dry_run(ask: "Ask", args: argparse.Namespace) -> int:
 
 async def serve(ask: "Ask", speaker: "Speaker") -> int:
     """Run the main job until SIGINT or SIGTERM, which end it in order."""
-    from workhorse.up import up
+    from workhorse.up.job import up
 
     job = asyncio.ensure_future(up(ask, places(), speaker))
     stopping, stopping_since_s = False, 0.0

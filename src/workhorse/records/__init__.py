@@ -61,13 +61,16 @@ from workhorse.records.plan import (
     StreamSpeed,
     WeightPart,
 )
+from workhorse.records.reading import Alarm, CardReading, EngineReading, Reading
 from workhorse.records.verdict import Finding, Level, Verdict
 
 __all__ = [
+    "Alarm",
     "Attention",
     "Bandwidth",
     "Basis",
     "BudgetLine",
+    "CardReading",
     "Conditions",
     "CopyBandwidth",
     "Core",
@@ -79,6 +82,7 @@ __all__ = [
     "EccCounts",
     "EngineBuild",
     "EngineFound",
+    "EngineReading",
     "Estimate",
     "Finding",
     "Forecast",
@@ -101,6 +105,7 @@ __all__ = [
     "Plan",
     "Projector",
     "PromptSpeed",
+    "Reading",
     "Reason",
     "RecurrentState",
     "Rejected",

@@ -1,4 +1,4 @@
-"""The gateway: an application in front of one engine, and the port it is reached at."""
+"""The gateway: an application in front of the engines, and the port it is reached at."""
 
 import errno
 import logging
@@ -8,7 +8,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from workhorse.serve.activity import Activity
-from workhorse.serve.backend import Backend
+from workhorse.serve.backend import Roster
 from workhorse.serve.metrics import Metrics
 from workhorse.serve.port import cannot_listen, find_port_holder, port_taken
 from workhorse.serve.proxy import Proxy
@@ -33,30 +33,28 @@ _http_log.addFilter(_is_ours)
 
 
 def build_app(
-    backend: Backend,
+    roster: Roster,
     *,
-    model_name: str,
     activity: Activity,
     body_limit_bytes: int = BODY_LIMIT_BYTES,
     restart_wait_s: float = RESTART_WAIT_S,
 ) -> web.Application:
-    """The gateway's application in front of one engine.
+    """The gateway's application in front of the engines of `roster`, as they come and go.
 
-    `model_name` is the id under which clients see the model. `activity` learns of every request
+    `activity` learns of every request
     that makes the engine work. A request that finds the engine down waits for it up to
     `restart_wait_s` seconds.
     """
     metrics = Metrics(
         in_flight=lambda: activity.in_flight,
-        engine_state=lambda: backend.state,
-        engine_restarts=lambda: backend.restarts,
+        served=lambda: roster.served,
     )
-    proxy = Proxy(backend, activity, metrics, restart_wait_s=restart_wait_s)
+    proxy = Proxy(roster, activity, metrics, restart_wait_s=restart_wait_s)
     app = web.Application(
         client_max_size=body_limit_bytes, middlewares=[answer_errors(metrics), refuse_foreign_pages]
     )
     app.cleanup_ctx.append(proxy.running)
-    app.add_routes(Routes(backend, proxy, metrics, model_name).table())
+    app.add_routes(Routes(roster, proxy, metrics).table())
     return app
 
 

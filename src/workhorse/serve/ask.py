@@ -33,6 +33,7 @@ class Ask:
     body: bytes
     answer: Answer
     ping_s: float | None = None
+    model: str | None = None  # as the client called it
 
 
 def ask_engine(body: bytes, kind: Kind) -> Ask:
@@ -45,6 +46,7 @@ def ask_engine(body: bytes, kind: Kind) -> Ask:
         fields = msgspec.json.decode(body, type=Fields)
     except (msgspec.DecodeError, RecursionError):
         return Ask(body, "unchanged")
+    model = _text(fields.get("model"))
     stream = bytes(fields.get("stream", b"null"))
     if stream == b"true":
         wants_progress = bytes(fields.get("return_progress", b"null")) == b"true"
@@ -58,9 +60,24 @@ def ask_engine(body: bytes, kind: Kind) -> Ask:
             # does so only on this wish.
             fields["echo"] = msgspec.Raw(b"true")
     else:
-        return Ask(body, "unchanged")
+        return Ask(body, "unchanged", model=model)
     fields["return_progress"] = msgspec.Raw(b"true")
-    return Ask(msgspec.json.encode(fields), answer, _ping_s(fields.get("sse_ping_interval")))
+    return Ask(msgspec.json.encode(fields), answer, _ping_s(fields.get("sse_ping_interval")), model)
+
+
+def asked_model(body: bytes) -> str | None:
+    """The model that a request names; None: none, or it is not a JSON object."""
+    try:
+        return _text(msgspec.json.decode(body, type=Fields).get("model"))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _text(value: msgspec.Raw | None) -> str | None:
+    try:
+        return msgspec.json.decode(value or b"null", type=str | None)
+    except msgspec.ValidationError:  # a number: the engine says what it thinks of it
+        return None
 
 
 def stream_differs(fields: Fields, kind: Kind) -> bool:

@@ -1,6 +1,10 @@
-"""What the gateway needs of whoever owns the engine."""
+"""The engines behind the gateway: which models they serve, who owns them, what they can take."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
+
+from workhorse.records import Plan
 
 READY = "ready"
 
@@ -25,3 +29,71 @@ class Backend(Protocol):
         why and who speaks when it is not ready by then.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What one engine can take: from its plan, then from what was measured."""
+
+    slots: int
+    context_tokens: int  # of one slot
+    prefill_tokens_per_s: float | None = None
+    decode_tokens_per_s: float | None = None  # of one stream alone
+    total_tokens_per_s: float | None = None  # of all slots together
+
+
+def capacity_of(plan: Plan) -> Capacity:
+    """What the plan promises that its engine can take."""
+    forecast = plan.forecast
+    decode = forecast.decode_tokens_per_s
+    most = max(forecast.streams, key=lambda s: s.streams, default=None)
+    return Capacity(
+        plan.slots,
+        plan.context_tokens,
+        forecast.prefill_tokens_per_s.value,
+        None if decode is None else decode.value,
+        None if most is None else most.total_tokens_per_s.value,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One engine behind the gateway."""
+
+    model_name: str  # the id under which clients see the model
+    backend: Backend
+    capacity: Capacity | None = None  # None: not planned yet
+    engine: str = "llama.cpp"  # how it wants to be asked
+
+
+class Roster:
+    """The engines behind one gateway; they change while it is open (reload, a lost card)."""
+
+    def __init__(self, served: Iterable[Served] = ()) -> None:
+        self._served = tuple(served)
+
+    @property
+    def served(self) -> tuple[Served, ...]:
+        """All of them, in the order in which they came."""
+        return self._served
+
+    def models(self) -> tuple[str, ...]:
+        """The models that clients can ask for, each once."""
+        return tuple(dict.fromkeys(one.model_name for one in self._served))
+
+    def serving(self, model: str | None) -> tuple[Served, ...]:
+        """The engines that serve a model; with one model, whatever the client calls it."""
+        if len(self.models()) == 1:
+            return self._served
+        return tuple(one for one in self._served if one.model_name == model)
+
+    def put(self, new: Served, *, instead_of: Served | None = None) -> None:
+        """Take one in, in the place of another when there is one."""
+        if instead_of in self._served:
+            self._served = tuple(new if one is instead_of else one for one in self._served)
+        else:
+            self._served = (*self._served, new)
+
+    def drop(self, one: Served) -> None:
+        """Ask it no more; requests that it answers go on."""
+        self._served = tuple(other for other in self._served if other is not one)

@@ -1,12 +1,13 @@
 """What `/metrics` says, in Prometheus' text format."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from workhorse.serve.backend import Served
 from workhorse.serve.figures import TokenCount
 
 CONTENT_TYPE = prometheus_client.CONTENT_TYPE_LATEST
@@ -24,8 +25,7 @@ class Metrics:
         self,
         *,
         in_flight: Callable[[], int],
-        engine_state: Callable[[], str],
-        engine_restarts: Callable[[], int],
+        served: Callable[[], Sequence[Served]],
     ) -> None:
         # The time a counter was made, beside each counter, is of no use to anybody here.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -60,7 +60,7 @@ class Metrics:
             buckets=_DECODE_BUCKETS,
             registry=self._registry,
         )
-        self._registry.register(_Now(in_flight, engine_state, engine_restarts))
+        self._registry.register(_Now(in_flight, served))
 
     def count_request(self, route: str, status: int) -> None:
         """Counts one request that is over."""
@@ -91,12 +91,10 @@ class _Now(Collector):
     def __init__(
         self,
         in_flight: Callable[[], int],
-        engine_state: Callable[[], str],
-        engine_restarts: Callable[[], int],
+        served: Callable[[], Sequence[Served]],
     ) -> None:
         self._in_flight = in_flight
-        self._engine_state = engine_state
-        self._engine_restarts = engine_restarts
+        self._served = served
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
@@ -105,12 +103,17 @@ class _Now(Collector):
             value=self._in_flight(),
         )
         state = GaugeMetricFamily(
-            "workhorse_engine_state", "1 for the state the engine is in.", labels=("state",)
+            "workhorse_engine_state",
+            "1 for the state that the engine of a model is in.",
+            labels=("model", "state"),
         )
-        state.add_metric((self._engine_state(),), 1)
-        yield state
-        yield CounterMetricFamily(
+        restarts = CounterMetricFamily(
             "workhorse_engine_restarts_total",
-            "Times the engine was started again after it had died.",
-            value=self._engine_restarts(),
+            "Times the engine of a model was started again after it had died.",
+            labels=("model",),
         )
+        for one in self._served():
+            state.add_metric((one.model_name, one.backend.state), 1)
+            restarts.add_metric((one.model_name,), one.backend.restarts)
+        yield state
+        yield restarts

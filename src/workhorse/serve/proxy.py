@@ -12,9 +12,9 @@ import aiohttp
 from aiohttp import web
 
 from workhorse.serve.activity import Activity
-from workhorse.serve.ask import Ask, ask_engine
+from workhorse.serve.ask import Ask, ask_engine, asked_model
 from workhorse.serve.assemble import Assembly, Kind
-from workhorse.serve.backend import Backend
+from workhorse.serve.backend import READY, Roster, Served
 from workhorse.serve.figures import Figures, whole_answer_figures
 from workhorse.serve.metrics import Metrics
 from workhorse.serve.refusal import (
@@ -24,6 +24,7 @@ from workhorse.serve.refusal import (
     EngineLost,
     error_event,
     json_response,
+    no_such_model,
 )
 from workhorse.serve.sse import DONE, EventFilter, event_data, parse_object, split_events
 from workhorse.units import MIB
@@ -41,9 +42,9 @@ class Proxy:
     """Answers requests with the engine's help; works while `running` does."""
 
     def __init__(
-        self, backend: Backend, activity: Activity, metrics: Metrics, *, restart_wait_s: float
+        self, roster: Roster, activity: Activity, metrics: Metrics, *, restart_wait_s: float
     ) -> None:
-        self._backend = backend
+        self._roster = roster
         self._activity = activity
         self._metrics = metrics
         self._restart_wait_s = restart_wait_s
@@ -69,7 +70,10 @@ class Proxy:
         with self._activity.request():
             arrived_s = asyncio.get_running_loop().time()
             ask = ask_engine(await request.read(), kind)
-            upstream = await self._reach(request, ask.body, resend=ask.answer != "unchanged")
+            served = self._choose(ask.model)
+            upstream = await self._reach(
+                request, served, ask.body, resend=ask.answer != "unchanged"
+            )
             try:
                 if upstream.content_type != "text/event-stream":
                     return await self._whole(upstream)
@@ -86,14 +90,22 @@ class Proxy:
 
     async def forward(self, request: web.Request) -> web.Response:
         """Any other request: there and back unchanged."""
-        upstream = await self._reach(request, await request.read())
+        body = await request.read()
+        upstream = await self._reach(request, self._choose(asked_model(body)), body)
         try:
             return await self._whole(upstream)
         finally:
             upstream.close()
 
+    def _choose(self, model: str | None) -> Served:
+        """The engine for a request: a ready one before one that is not."""
+        serving = self._roster.serving(model)
+        if not serving:
+            raise no_such_model(model, self._roster.models())
+        return next((one for one in serving if one.backend.state == READY), serving[0])
+
     async def _reach(
-        self, request: web.Request, body: bytes, *, resend: bool = False
+        self, request: web.Request, served: Served, body: bytes, *, resend: bool = False
     ) -> aiohttp.ClientResponse:
         """The engine's response once its headers are here; waits for a restart to end.
 
@@ -104,7 +116,7 @@ class Proxy:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._restart_wait_s
         while True:
-            base = await self._backend.address(max(0.0, deadline_s - loop.time()))
+            base = await served.backend.address(max(0.0, deadline_s - loop.time()))
             try:
                 return await self._session.request(
                     request.method,

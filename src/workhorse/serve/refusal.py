@@ -4,6 +4,7 @@ Every one says who speaks, so that nobody looks for the engine's fault in the ga
 engine answers is never put into this shape: it passes through as it is.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -37,6 +38,24 @@ class EngineLost(AppError):
         )
 
 
+class NotFound(AppError):
+    """What the client asked for is not here: its own mistake, no use in asking again."""
+
+
+def no_such_model(model: str | None, names: Sequence[str]) -> NotFound:
+    """The refusal of a model that nobody serves."""
+    asked = "no model" if model is None else f"the model {model[:80]!r}"
+    listed = ", ".join(names) or "none yet"
+    return NotFound(
+        Text(
+            f"The request names {asked}, which is not served here.",
+            f"请求的模型 {(model or '（未指定）')[:80]} 未在此提供。",
+        ),
+        Text(f"Served here: {listed}.", f"此处提供：{listed}。"),
+        speaker="gateway",
+    )
+
+
 def json_response(document: object, *, status: int = 200) -> web.Response:
     """One JSON document as the whole answer."""
     body = msgspec.json.encode(document)
@@ -52,6 +71,8 @@ def refusal(status: int, message: str, speaker: Speaker = "gateway") -> dict[str
 
 def refuse(error: AppError) -> web.Response:
     """The answer to a request that an error of ours, or of the engine's owner, has ended."""
+    if isinstance(error, NotFound):
+        return json_response(refusal(404, str(error), error.speaker), status=404)
     status = 502 if isinstance(error, EngineLost) else 503
     response = json_response(refusal(status, str(error), error.speaker), status=status)
     response.headers["Retry-After"] = str(RETRY_AFTER_S)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from workhorse.errors import AppError
-from workhorse.serve.backend import READY, Backend
+from workhorse.serve.backend import READY, Roster
 from workhorse.serve.metrics import CLIENT_LEFT, CONTENT_TYPE, Metrics
 from workhorse.serve.proxy import Proxy
 from workhorse.serve.refusal import json_response, refusal, refuse
@@ -22,11 +22,10 @@ log = logging.getLogger(__name__)
 class Routes:
     """What each route does."""
 
-    def __init__(self, backend: Backend, proxy: Proxy, metrics: Metrics, model_name: str) -> None:
-        self._backend = backend
+    def __init__(self, roster: Roster, proxy: Proxy, metrics: Metrics) -> None:
+        self._roster = roster
         self._proxy = proxy
         self._metrics = metrics
-        self._model_name = model_name
 
     def table(self) -> list[web.RouteDef]:
         """Every route of the gateway."""
@@ -49,31 +48,43 @@ class Routes:
         return await self._proxy.generate(request, "text")
 
     async def _models(self, request: web.Request) -> web.StreamResponse:
-        """The engine's own list, under the name that the user gave the model."""
+        """The engine's own list, under the name that the user gave the model.
+
+        With several models: their names, and what each engine can take.
+        """
+        names = self._roster.models()
+        if len(names) != 1:
+            return json_response({"object": "list", "data": [_model(name) for name in names]})
         response = await self._proxy.forward(request)
         listed = parse_object(response.body) if isinstance(response.body, bytes) else None
         if response.status != 200 or listed is None:
             return response
         for model in listed.get("data") or ():
-            model["id"] = self._model_name
+            model["id"] = names[0]
         for model in listed.get("models") or ():  # Ollama's form of the list
-            model["name"] = model["model"] = self._model_name
+            model["name"] = model["model"] = names[0]
         return json_response(listed)
 
     async def _health(self, _: web.Request) -> web.Response:
-        """200 when the engine takes requests; else 503, its state and the reason."""
-        state = self._backend.state
-        if state == READY:
-            return json_response({"status": "ok", "state": state})
+        """200 when an engine takes requests; else 503, its state and the reason."""
+        served = self._roster.served
+        if any(one.backend.state == READY for one in served):
+            return json_response({"status": "ok", "state": READY})
+        state = served[0].backend.state if served else "planning"
         health: dict[str, Any] = {"status": "unavailable", "state": state}
         try:
-            await self._backend.address(0)
+            if served:
+                await served[0].backend.address(0)
         except AppError as error:
             health |= {"reason": str(error), "speaker": error.speaker}
         return json_response(health, status=503)
 
     async def _page(self, _: web.Request) -> web.Response:
         return web.Response(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "owned_by": "workhorse"}
 
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

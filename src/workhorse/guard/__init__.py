@@ -1,0 +1,1 @@
+"""Watches a running service: what changed against its own measurement, and why."""

@@ -1,0 +1,74 @@
+"""Reading: what a running service says at one moment. Alarm: what is wrong with it."""
+
+from dataclasses import dataclass
+
+from workhorse.records.verdict import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class CardReading:
+    """One GPU at one moment; `None`: the driver does not say."""
+
+    index: int
+    uuid: str | None
+    name: str
+    used_bytes: int | None = None
+    total_bytes: int | None = None
+    busy_share: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    temperature_c: float | None = None
+    sm_clock_mhz: int | None = None
+    throttled_by: tuple[str, ...] | None = None  # the driver's reasons in force
+    link_generation: int | None = None
+    link_width: int | None = None
+    corrected_errors: int | None = None  # ECC, since the driver was loaded
+    uncorrected_errors: int | None = None
+    foreign_processes: tuple[str, ...] = ()  # `pid name bytes` of processes that are not ours
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReading:
+    """One engine behind the gateway at one moment."""
+
+    model_name: str
+    state: str
+    restarts: int
+    generating: int  # requests in its slots
+    waiting: int  # requests in the gateway's queue for it
+    slots: int | None
+    decode_tokens_per_s: float | None  # of one stream, over the latest answers; None: none came
+    total_tokens_per_s: float | None  # of all streams, over the latest seconds
+    prefill_tokens_per_s: float | None
+    ttft_s: float | None
+    depth_tokens: int | None  # where the latest answers were decoded
+    streams: int | None  # how many at once, while those were decoded
+    resident_bytes: int | None = None  # of its process
+    major_faults: int | None = None  # pages read from a disk since it started
+    swapped_bytes: int | None = None
+    cpu_share: float | None = None  # of the CPUs that it was given
+    pages_on_nodes: tuple[int, ...] | None = None  # bytes of it on each NUMA node
+    allowed_cpus: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The whole service at one moment."""
+
+    at_unix_s: float
+    engines: tuple[EngineReading, ...]
+    cards: tuple[CardReading, ...] = ()
+    memory_total_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    swap_used_bytes: int | None = None
+    other_cpus_busy: float | None = None  # CPUs kept busy by processes that are not ours
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """What is wrong with a running service, for how long, and whether it is over."""
+
+    finding: Finding
+    since_unix_s: float
+    over_unix_s: float | None = None  # None: still so
+    subject: str = ""  # the model, the card or the key that it is about

@@ -1,0 +1,1 @@
+"""The main job, and the parts of it that other verbs use alone."""
