@@ -1,6 +1,7 @@
 """What the user declares of a service in a TOML file: address, limits, templates, the guard."""
 
 from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -21,10 +22,39 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     private_key: str | None = None
 
 
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=86400)]
+
+
+class ModelSettings(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"purpose": "for"}
+):
+    """One model to serve, said as `up` takes it; each `[[model]]` gets an engine of its own."""
+
+    model: str | None = None  # left out: the embedded model
+    quant: str | None = None
+    engine: str | None = None
+    context: Count | None = None  # tokens of one slot
+    slots: Count | None = None
+    purpose: Literal["chat", "long", "batch"] | None = None
+    headroom_percent: Annotated[float, msgspec.Meta(ge=0, le=90)] | None = None
+
+
+class SupervisionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long things may take before the service acts."""
+
+    drain_s: Seconds = 30.0  # running answers may end so long after SIGTERM or a reload
+    hung_after_s: Annotated[float, msgspec.Meta(ge=10, le=86400)] = (
+        300.0  # without any sign of life
+    )
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file; everything in it may be left out."""
 
     serve: ServeSettings = ServeSettings()
+    model: tuple[ModelSettings, ...] = ()
+    supervision: SupervisionSettings = SupervisionSettings()
 
 
 def read_settings(path: Path) -> Settings:

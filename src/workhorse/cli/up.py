@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workhorse.bench.scenario import STANDARD, Scenario
@@ -34,7 +35,7 @@ SECOND_SIGNAL_S = 1.0
 if TYPE_CHECKING:
     from workhorse.bench.load import Progress
     from workhorse.bench.stats import Summary
-    from workhorse.records import Plan, Verdict
+    from workhorse.records import Launch, Plan, Verdict
     from workhorse.run.supervisor import Status
     from workhorse.up.decide import Ask, Decision
 
@@ -42,7 +43,15 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     """The options of `up`."""
     words = {
-        "port": Text("port of the service on this machine", "本机服务端口"),
+        "config": Text(
+            "settings of the service in a TOML file (docs/settings.md)",
+            "服务的 TOML 配置文件（docs/settings.md）",
+        ),
+        "host": Text(
+            f"address to listen on (default {HOST}: this machine alone)",
+            f"监听地址（默认 {HOST}，仅限本机）",
+        ),
+        "port": Text(f"port to listen on (default {PORT})", f"监听端口（默认 {PORT}）"),
         "dry": Text("print the plan and the engine's command; start nothing", "只打印方案与命令"),
         "golden": Text(
             "do not judge the golden answer (models with random weights)",
@@ -53,7 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     said = {key: text.in_language(language) for key, text in words.items()}
     add_model(parser, language)
     add_choices(parser, language)
-    parser.add_argument("--port", type=port, default=PORT, metavar="N", help=said["port"])
+    parser.add_argument("--config", type=Path, metavar="FILE", help=said["config"])
+    parser.add_argument("--host", metavar="ADDRESS", help=said["host"])
+    parser.add_argument("--port", type=port, metavar="N", help=said["port"])
     parser.add_argument("--dry-run", action="store_true", help=said["dry"])
     parser.add_argument("--skip-golden", action="store_true", help=said["golden"])
     parser.add_argument("--no-measure", action="store_true", help=said["measure"])
@@ -61,31 +72,52 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C; with `--dry-run` only say what would be done."""
-    ask = ask_of(args, port=args.port, skip_golden=args.skip_golden, measure=not args.no_measure)
+    ask = ask_of(
+        args,
+        config=args.config,
+        host=args.host,
+        port=args.port,
+        skip_golden=args.skip_golden,
+        measure=not args.no_measure,
+    )
     if args.dry_run:
         return dry_run(ask, args)
     return asyncio.run(serve(ask, Speaker(args.lang, as_json=args.json)))
 
 
 def dry_run(ask: "Ask", args: argparse.Namespace) -> int:
-    """The plan and the exact engine command."""
+    """The plan and the exact engine command, of each model that would be served."""
+    from workhorse.settings import Settings, read_settings
+    from workhorse.up.asks import asks_of
+    from workhorse.up.decide import decide
+
+    settings = read_settings(ask.config) if ask.config else Settings()
+    with LateBar(FETCHING, args.lang) as fetching:
+        asked = asks_of(ask, settings)
+        decisions = [decide(one, places(), fetching.step) for one in asked]
+    documents = [show_dry(*both, args) for both in zip(asked, decisions, strict=True)]
+    if args.json:
+        print(to_json(documents[0] if len(documents) == 1 else documents))
+    blocked = any(decision.plan.verdict.blocked for decision in decisions)
+    return EXIT_NO if blocked else EXIT_GOOD
+
+
+def show_dry(
+    ask: "Ask", decision: "Decision", args: argparse.Namespace
+) -> dict[str, "Plan | Launch"]:
+    """One plan and its engine command, printed unless they are wanted as a document."""
     from workhorse.engines.llamacpp import command_line, launch
     from workhorse.models.read import local_folder, needs_local_file
     from workhorse.run.process import free_port
-    from workhorse.up.decide import decide
 
-    with LateBar(FETCHING, args.lang) as fetching:
-        decision = decide(ask, places(), fetching.step)
     start = launch(decision.plan, free_port(HOST))
-    if args.json:
-        print(to_json({"plan": decision.plan, "launch": start}))
-    else:
+    if not args.json:
         print_plan(decision.plan, args.lang)
         print_verdict(decision.plan.verdict, args.lang)
         print(f"\n{command_line(start)}")
         if ask.model and (local_folder(ask.model) is None or decision.model.format != "gguf"):
             print_error(needs_local_file(decision.model.path), args.lang)
-    return EXIT_NO if decision.plan.verdict.blocked else EXIT_GOOD
+    return {"plan": decision.plan, "launch": start}
 
 
 async def serve(ask: "Ask", speaker: "Speaker") -> int:

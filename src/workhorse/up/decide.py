@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from workhorse.config import HOST, PORT, Places
+from workhorse.config import Places
 from workhorse.engines.find import embedded_build
 from workhorse.engines.openmp import ensure_openmp
 from workhorse.engines.supply.builds import Builds
@@ -35,8 +35,9 @@ class Ask:
     quant: str | None = None
     engine: Path | None = None
     wish: Wish = field(default_factory=Wish)
-    host: str = HOST
-    port: int = PORT
+    host: str | None = None
+    port: int | None = None
+    config: Path | None = None  # the settings file; what is asked here goes before it
     skip_golden: bool = False
     measure: bool = True
     machine_root: Path | None = None

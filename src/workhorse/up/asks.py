@@ -1,0 +1,55 @@
+"""What is asked for, from the command line and the settings together: one ask for each engine."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from workhorse.models.read import servable
+from workhorse.plan.wish import HEADROOM
+from workhorse.settings import ModelSettings, Settings
+from workhorse.up.decide import Ask
+
+
+def asks_of(ask: Ask, settings: Settings) -> tuple[Ask, ...]:
+    """One ask for each engine: the model of the command line, else those of the settings."""
+    if ask.model is not None or not settings.model:
+        return (ask,)
+    return tuple(with_settings(ask, one) for one in settings.model)
+
+
+def with_settings(ask: Ask, one: ModelSettings) -> Ask:
+    """The ask for a model of the settings; what the command line says goes before it."""
+    wish = replace(
+        ask.wish,
+        context_tokens=ask.wish.context_tokens or one.context,
+        slots=ask.wish.slots or one.slots,
+        purpose=ask.wish.purpose or one.purpose,
+    )
+    if one.headroom_percent is not None and wish.headroom == HEADROOM:
+        wish = replace(wish, headroom=one.headroom_percent / 100)
+    model, engine = beside_config(one.model, ask.config), beside_config(one.engine, ask.config)
+    return replace(
+        ask,
+        model=model,
+        quant=ask.quant or one.quant,
+        engine=ask.engine or (Path(engine) if engine else None),
+        wish=wish,
+    )
+
+
+def beside_config(name: str | None, config: Path | None) -> str | None:
+    """A file that lies beside the settings file by its whole path; any other name as it is.
+
+    A service is started in another folder than the one in which its settings were written.
+    """
+    if name is None or config is None:
+        return name
+    beside = config.absolute().parent / name
+    return str(beside) if beside.exists() else name
+
+
+def checked(ask: Ask) -> Ask:
+    """The ask with the file that would be served; AppError for a name that cannot be served."""
+    if not ask.model:
+        return ask
+    file = servable(ask.model, ask.quant)
+    return replace(ask, model=file, quant=ask.quant if file == Path(ask.model) else None)
