@@ -25,13 +25,13 @@ from workhorse.cli.plan_tables import (
 from workhorse.cli.progress import FETCHING, LateBar
 from workhorse.cli.show import console, print_error, print_table, print_verdict
 from workhorse.cli.speed_tables import print_learning, print_speeds
-from workhorse.cli.words import BASES, SETTINGS
 from workhorse.codec import to_json
 from workhorse.config import places
 from workhorse.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, AppError
 from workhorse.plan.checks import doubts_as_findings
 from workhorse.plan.compare import compared, ranked
 from workhorse.plan.memory import device_bytes
+from workhorse.plan.words import BASES, SETTINGS
 from workhorse.records import Estimate, Model, Plan, Verdict
 from workhorse.text import Language, Text
 from workhorse.units import UNKNOWN, show_bytes, show_range, three_digits

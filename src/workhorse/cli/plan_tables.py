@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from workhorse.cli.show import print_table
-from workhorse.cli.words import BASES, DEVICES, ITEMS, PARTS
 from workhorse.plan.compare import Compared
 from workhorse.plan.memory import Layout, layer_kv_bytes
 from workhorse.plan.speed import explain
+from workhorse.plan.words import BASES, DEVICES, ITEMS, PARTS
 from workhorse.records import Attention, BudgetLine, Estimate, Model, Placed, Plan
 from workhorse.text import Language, Text, same
 from workhorse.units import (

@@ -10,10 +10,10 @@ from workhorse.cli.arguments import add_choices, add_model, ask_of
 from workhorse.cli.plan import budget_rows, total_rows
 from workhorse.cli.progress import FETCHING, LateBar
 from workhorse.cli.show import print_error, print_table, print_verdict
-from workhorse.cli.words import BASES
 from workhorse.codec import to_json
 from workhorse.config import Places, places
 from workhorse.errors import EXIT_GOOD, AppError
+from workhorse.plan.words import BASES
 from workhorse.text import Language, Text
 from workhorse.units import show_bytes, show_duration, show_range, three_digits
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from workhorse.cli.show import console, print_table
-from workhorse.cli.words import BASES
 from workhorse.plan.rehearsed import setup_of
 from workhorse.plan.speed import Experience, explain_learning
+from workhorse.plan.words import BASES
 from workhorse.records import Estimate, Plan
 from workhorse.text import Language, Text
 from workhorse.units import UNKNOWN, show_duration, show_range, three_digits
