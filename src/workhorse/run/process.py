@@ -183,6 +183,19 @@ class EngineProcess:
             self._last_answer = same(str(error) or type(error).__name__)
         return False
 
+    async def answers(self, path: str, wait_s: float) -> bool:
+        """Whether the engine says anything at all to a GET within `wait_s`."""
+        timeout = aiohttp.ClientTimeout(total=wait_s)
+        connector = aiohttp.TCPConnector(force_close=True)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, connector=connector) as http,
+                http.get(self.base_url + path, allow_redirects=False),
+            ):
+                return True
+        except (aiohttp.ClientError, OSError):  # a TimeoutError is an OSError
+            return False
+
     def failure(self) -> AppError:
         """What to tell about a process that ended by itself."""
         if says_port_taken(self.log_tail(50)):
@@ -233,14 +246,14 @@ class EngineProcess:
     def _read_log(self) -> Text:
         return Text(f"Read its log: {self.log_path}", f"请查看引擎日志：{self.log_path}")
 
-    async def stop(self) -> None:
-        """End the process and its group: TERM, TERM again, KILL after the launch's grace.
+    async def stop(self, grace_s: float | None = None) -> None:
+        """End the process and its group: TERM, TERM again, KILL after `grace_s` seconds.
 
-        Safe to call at any time and more than once. Cancelling it kills the engine at once.
+        None: the launch's own grace. Safe to call at any time and more than once. Cancelling it kills the engine at once.
         """
         if self._popen is None:
             return
-        grace_s = self.launch.stop_grace_s
+        grace_s = self.launch.stop_grace_s if grace_s is None else grace_s
         first_s = min(SECOND_TERM_S, grace_s / 2)
         try:
             for wait_s in (first_s, grace_s - first_s):

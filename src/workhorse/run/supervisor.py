@@ -12,14 +12,27 @@ from workhorse.errors import AppError
 from workhorse.records import Launch
 from workhorse.run.policy import STEADY_S, last_error, next_delay_s
 from workhorse.run.process import EngineProcess, Explain, PortTaken, free_port
+from workhorse.run.stillness import Stillness
+from workhorse.run.vitals import Vitals, read_vitals
 from workhorse.text import Text, same
 from workhorse.units import show_duration
 
 State = Literal["starting", "ready", "restarting", "stopped", "given_up"]
 
 PORT_TRIES = 3
+LOOK_EVERY_S = 15.0
 LOG_CHECK_S = 60.0
 DEATH_NEWS_S = 0.5
+# llama-server answers this one between two batches, by the thread that computes; its /health says
+# 200 from another thread while that one hangs (tried with 0.5.0, 2026-11).
+PROBE_PATH = "/slots"
+PROBE_S = 10.0
+HUNG_GRACE_S = 1.0  # what hangs seldom hears a TERM
+
+
+def vitals_of(process: EngineProcess) -> Vitals | None:
+    """What /proc says of a running engine; blocks for some milliseconds."""
+    return None if process.pid is None else read_vitals(process.pid, process.launch.port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +55,8 @@ class Supervisor:
 
     `launch_for(port)` says how to start it on a free port of `host`. `after_ready` runs when the
     health endpoint is good and before anybody is told, at each start; what it raises counts as a
-    failed start. One task owns the process; everything else only asks it.
+    failed start. An engine that hangs for `hung_after_s` (`stillness`) is ended and started again;
+    None: nobody looks. One task owns the process; everything else only asks it.
     """
 
     def __init__(
@@ -57,6 +71,9 @@ class Supervisor:
         next_delay: Callable[[Sequence[float], float], float | None] = next_delay_s,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        hung_after_s: float | None = None,
+        look_every_s: float = LOOK_EVERY_S,
+        vitals: Callable[[EngineProcess], Vitals | None] = vitals_of,
     ) -> None:
         self.process: EngineProcess | None = None
         self.status = Status("stopped", None, 0, 0, None)
@@ -69,6 +86,9 @@ class Supervisor:
         self._next_delay = next_delay
         self._clock = clock
         self._sleep = sleep
+        self._hung_after_s = hung_after_s
+        self._look_every_s = look_every_s
+        self._vitals = vitals
         self._observers: list[Callable[[Status], None]] = []
         self._settled = asyncio.Event()  # ready, or never again
         self._settled.set()
@@ -196,10 +216,33 @@ class Supervisor:
             raise
 
     async def _watch(self, process: EngineProcess) -> Text:
-        while not await process.ends_within(LOG_CHECK_S):
-            # Copies up to 64 MiB: not while streams wait for this loop.
-            await asyncio.to_thread(process.limit_log)
+        """Why the process ended, once it has, or was ended because it hung."""
+        stillness = Stillness()
+        log_due_s = self._clock() + LOG_CHECK_S
+        while not await process.ends_within(self._look_every_s):
+            if self._clock() >= log_due_s:
+                # Copies up to 64 MiB: not while streams wait for this loop.
+                await asyncio.to_thread(process.limit_log)
+                log_due_s = self._clock() + LOG_CHECK_S
+            if self._hung_after_s is not None and await self._hangs(process, stillness):
+                reason = stillness.reason
+                try:
+                    await process.stop(HUNG_GRACE_S)
+                except AppError as error:  # not even KILL ends it
+                    return error.what
+                return reason
         return process.why_ended()
+
+    async def _hangs(self, process: EngineProcess, stillness: Stillness) -> bool:
+        vitals = await asyncio.to_thread(self._vitals, process)
+        if stillness.see(vitals, self._clock()) < (self._hung_after_s or 0.0):
+            return False
+        # A connection that is kept open looks like a request, and an engine at rest like one
+        # that hangs: this one tells them apart.
+        if await process.answers(PROBE_PATH, PROBE_S):
+            stillness.forget()
+            return False
+        return not process.exited.is_set()
 
     def _change(self, state: State, reason: Text | None) -> None:
         url = self.process.base_url if state == "ready" and self.process is not None else None
