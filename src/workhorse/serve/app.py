@@ -8,11 +8,16 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from workhorse.serve.activity import Activity
+from workhorse.serve.admission import LONGEST_WAIT_S, QUEUE_LENGTH
 from workhorse.serve.backend import Roster
+from workhorse.serve.live import Live
 from workhorse.serve.metrics import Metrics
 from workhorse.serve.port import cannot_listen, find_port_holder, port_taken
-from workhorse.serve.proxy import Proxy
+from workhorse.serve.proxy import Proxy, Tap
+from workhorse.serve.queue import Queue
 from workhorse.serve.routes import Routes, answer_errors, refuse_foreign_pages
+from workhorse.serve.upstream import Upstream
+from workhorse.serve.usage import Usage
 from workhorse.units import MIB
 
 BODY_LIMIT_BYTES = 64 * MIB
@@ -20,6 +25,9 @@ RESTART_WAIT_S = 30.0
 KEEP_ALIVE_S = 75.0  # nginx's default
 DRAIN_S = 5.0
 BACKLOG = 1024  # clients that may connect in the same moment
+
+# Where the parts beside the gateway find its line: who waits for which engine.
+QUEUE = web.AppKey("queue", Queue)
 
 _http_log = logging.getLogger("workhorse.serve.http")
 
@@ -38,22 +46,34 @@ def build_app(
     activity: Activity,
     body_limit_bytes: int = BODY_LIMIT_BYTES,
     restart_wait_s: float = RESTART_WAIT_S,
+    queue_length: int = QUEUE_LENGTH,
+    longest_wait_s: float = LONGEST_WAIT_S,
+    live: Live | None = None,
+    usage: Usage | None = None,
+    tap: Tap | None = None,
 ) -> web.Application:
     """The gateway's application in front of the engines of `roster`, as they come and go.
 
-    `activity` learns of every request
-    that makes the engine work. A request that finds the engine down waits for it up to
-    `restart_wait_s` seconds.
+    `activity` learns of every request that makes the engine work, `live` of how fast it was
+    answered, `usage` of what it took; `tap` sees each block of an answer. A request that finds
+    the engine down waits for it up to `restart_wait_s` seconds. When no slot is free, up to
+    `queue_length` requests of a model wait, none longer than `longest_wait_s` by what is known
+    when it comes.
     """
+    live, usage = live or Live(roster), usage or Usage()
     metrics = Metrics(
         in_flight=lambda: activity.in_flight,
         served=lambda: roster.served,
     )
-    proxy = Proxy(roster, activity, metrics, restart_wait_s=restart_wait_s)
+    queue = Queue(roster, live, metrics, usage, length=queue_length, longest_wait_s=longest_wait_s)
+    upstream = Upstream(roster, restart_wait_s=restart_wait_s)
+    proxy = Proxy(roster, activity, queue, upstream, tap)
     app = web.Application(
         client_max_size=body_limit_bytes, middlewares=[answer_errors(metrics), refuse_foreign_pages]
     )
-    app.cleanup_ctx.append(proxy.running)
+    app[QUEUE] = queue
+    app.cleanup_ctx.append(upstream.running)
+    app.cleanup_ctx.append(usage.running)
     app.add_routes(Routes(roster, proxy, metrics).table())
     return app
 

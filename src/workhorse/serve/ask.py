@@ -17,6 +17,10 @@ from workhorse.serve.assemble import Kind
 # llama.cpp `common/common.h`, `sse_ping_interval`, commit 0c1e570, read November 2026.
 PING_DEFAULT_S = 30.0
 
+# Chat, Anthropic's and OpenAI's newer form of it, completions, embeddings, rerank.
+_PROMPTS = ("system", "instructions", "messages", "prompt", "input", "query", "documents")
+_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
+
 Fields = dict[str, msgspec.Raw]
 Answer = Literal["unchanged", "with progress", "without progress", "assembled"]
 
@@ -27,13 +31,16 @@ class Ask:
 
     `unchanged` is a request that we did not make a stream of; every other one is one. `ping_s`
     is how long a client's stream may be silent while progress is kept from it; None: for ever,
-    which is what the client asked for.
+    which is what the client asked for. `prompt` is the JSON of what the engine has to read:
+    what the request will cost is estimated by it.
     """
 
     body: bytes
     answer: Answer
     ping_s: float | None = None
     model: str | None = None  # as the client called it
+    prompt: bytes = b""
+    limit_tokens: int | None = None  # of the answer; None: the client set none
 
 
 def ask_engine(body: bytes, kind: Kind) -> Ask:
@@ -46,7 +53,7 @@ def ask_engine(body: bytes, kind: Kind) -> Ask:
         fields = msgspec.json.decode(body, type=Fields)
     except (msgspec.DecodeError, RecursionError):
         return Ask(body, "unchanged")
-    model = _text(fields.get("model"))
+    model, prompt, limit_tokens = _text(fields.get("model")), _prompt(fields), _limit(fields)
     stream = bytes(fields.get("stream", b"null"))
     if stream == b"true":
         wants_progress = bytes(fields.get("return_progress", b"null")) == b"true"
@@ -60,17 +67,38 @@ def ask_engine(body: bytes, kind: Kind) -> Ask:
             # does so only on this wish.
             fields["echo"] = msgspec.Raw(b"true")
     else:
-        return Ask(body, "unchanged", model=model)
+        return Ask(body, "unchanged", None, model, prompt, limit_tokens)
     fields["return_progress"] = msgspec.Raw(b"true")
-    return Ask(msgspec.json.encode(fields), answer, _ping_s(fields.get("sse_ping_interval")), model)
+    ping_s = _ping_s(fields.get("sse_ping_interval"))
+    return Ask(msgspec.json.encode(fields), answer, ping_s, model, prompt, limit_tokens)
 
 
-def asked_model(body: bytes) -> str | None:
-    """The model that a request names; None: none, or it is not a JSON object."""
+def ask_unchanged(body: bytes) -> Ask:
+    """A request that goes to the engine as it is, with the model and the prompt that it names."""
     try:
-        return _text(msgspec.json.decode(body, type=Fields).get("model"))
+        fields = msgspec.json.decode(body, type=Fields)
     except (msgspec.DecodeError, RecursionError):
-        return None
+        return Ask(body, "unchanged")
+    model = _text(fields.get("model"))
+    return Ask(body, "unchanged", None, model, _prompt(fields), _limit(fields))
+
+
+def _prompt(fields: Fields) -> bytes:
+    """What the engine has to read, in the words of any of the routes."""
+    return b"".join(bytes(fields[name]) for name in _PROMPTS if name in fields)
+
+
+def _limit(fields: Fields) -> int | None:
+    """How long the answer may get."""
+    for name in _LIMITS:
+        if name in fields:
+            try:
+                limit = msgspec.json.decode(fields[name], type=int | None)
+            except msgspec.ValidationError:  # the engine says what it thinks of it
+                continue
+            if limit is not None and limit >= 0:
+                return limit
+    return None
 
 
 def _text(value: msgspec.Raw | None) -> str | None:

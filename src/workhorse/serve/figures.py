@@ -7,6 +7,8 @@ import msgspec
 
 Json = dict[str, Any]
 
+PREFILL_TOKENS_MIN = 64  # fewer say little of the speed of a prompt
+
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
@@ -16,6 +18,7 @@ class TokenCount:
     cached: int | None  # of the prompt, taken from the engine's cache
     generated: int | None
     decode_tokens_per_s: float | None
+    prefill_tokens_per_s: float | None = None
 
 
 class Figures:
@@ -58,6 +61,7 @@ def _count(usage: Json, timings: Json) -> TokenCount:
         cached=cached,
         generated=timings.get("predicted_n", usage.get("completion_tokens")),
         decode_tokens_per_s=_decode_speed(timings),
+        prefill_tokens_per_s=_prefill_speed(timings),
     )
 
 
@@ -65,6 +69,12 @@ def _decode_speed(timings: Json) -> float | None:
     """The engine's own figure: tokens after the first over their time; None for one token."""
     speed = timings.get("predicted_per_second")
     return float(speed) if speed and timings.get("predicted_n", 0) > 1 else None
+
+
+def _prefill_speed(timings: Json) -> float | None:
+    """The engine's own figure; None for a few tokens."""
+    speed = timings.get("prompt_per_second")
+    return float(speed) if speed and timings.get("prompt_n", 0) >= PREFILL_TOKENS_MIN else None
 
 
 class _WholeAnswer(msgspec.Struct):

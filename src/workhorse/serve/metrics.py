@@ -54,6 +54,11 @@ class Metrics:
         self._clients_left = self._counter(
             "workhorse_clients_left_total", "Clients that left before their answer was complete."
         )
+        self._refused = self._counter(
+            "workhorse_requests_refused_total",
+            "Requests that there was no room for, by what they ran into.",
+            ("why",),
+        )
         self._prompt_tokens = self._counter(
             "workhorse_prompt_tokens_total", "Prompt tokens, those from the cache included."
         )
@@ -92,6 +97,10 @@ class Metrics:
         self._requests.labels(route, str(status)).inc()
         if status == CLIENT_LEFT:
             self._clients_left.inc()
+
+    def count_refusal(self, why: str) -> None:
+        """Counts one request that was not taken."""
+        self._refused.labels(why).inc()
 
     def count_tokens(self, counts: list[TokenCount]) -> None:
         """Counts what one answer took; what the engine did not say is not counted."""

@@ -11,13 +11,14 @@ import msgspec
 from aiohttp import web
 
 from workhorse.errors import AppError, Speaker
+from workhorse.serve.busy import Busy
 from workhorse.text import Text
 
 # How long a client should wait before it asks a restarting engine again: about a load.
 RETRY_AFTER_S = 5
 
 # OpenAI's and llama.cpp's words for the classes of errors.
-_TYPES = {404: "not_found_error", 503: "unavailable_error"}
+_TYPES = {404: "not_found_error", 429: "rate_limit_error", 503: "unavailable_error"}
 
 REFUSES = Text("refuses connections", "拒绝连接")
 DIED_SILENT = Text("died before it answered", "在作答之前退出")
@@ -73,9 +74,25 @@ def refuse(error: AppError) -> web.Response:
     """The answer to a request that an error of ours, or of the engine's owner, has ended."""
     if isinstance(error, NotFound):
         return json_response(refusal(404, str(error), error.speaker), status=404)
+    if isinstance(error, Busy):
+        return _refuse_busy(error)
     status = 502 if isinstance(error, EngineLost) else 503
     response = json_response(refusal(status, str(error), error.speaker), status=status)
     response.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return response
+
+
+def _refuse_busy(error: Busy) -> web.Response:
+    """429, when to ask again, and where in the line the request would have stood."""
+    status = 503 if error.why == "gone" else 429
+    document = refusal(status, str(error), error.speaker)
+    if error.position is not None:
+        queue = {"position": error.position, "expected_wait_s": error.expected_wait_s}
+        document["error"]["queue"] = queue
+    response = json_response(document, status=status)
+    response.headers["Retry-After"] = str(error.retry_after_s)
+    if error.position is not None:
+        response.headers["X-Queue-Position"] = str(error.position)
     return response
 
 
