@@ -7,10 +7,14 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from aiohttp import web
+
 from workhorse.errors import AppError
 from workhorse.serve.activity import Activity
 from workhorse.serve.app import Gateway, build_app
-from workhorse.serve.backend import Roster, Served
+from workhorse.serve.backend import Capacity, Roster, Served
+from workhorse.serve.keys import Key
+from workhorse.serve.who import KEY
 from workhorse.text import same
 
 PATIENCE_S = 30.0  # for what must come true on a machine with other work
@@ -34,6 +38,10 @@ class StandInBackend:
         self._url, self.state = url, "ready"
         self.restarts += 1
         self._there.set()
+
+    def goes_away(self) -> None:
+        self._url, self.state = None, "restarting"
+        self._there.clear()
 
     async def address(self, wait_s: float) -> str:
         self.asked.set()
@@ -161,10 +169,24 @@ async def scripted(script: Script) -> AsyncIterator[tuple[ScriptedEngine, str]]:
 
 @asynccontextmanager
 async def gateway(
-    backend: Any, *, activity: Activity | None = None, **options: Any
+    *backends: Any,
+    activity: Activity | None = None,
+    capacity: Capacity | None = None,
+    key: Key | None = None,
+    **options: Any,
 ) -> AsyncIterator[str]:
-    """A running gateway's base URL."""
-    app = build_app(Roster((Served("horse", backend),)), activity=activity or Activity(), **options)
+    """The base URL of a running gateway; every request comes with `key`."""
+    roster = Roster(Served("horse", backend, capacity) for backend in backends)
+    app = build_app(roster, activity=activity or Activity(), **options)
+    if key is not None:
+
+        @web.middleware
+        async def give_key(request: web.Request, handler: Any) -> web.StreamResponse:
+            request[KEY] = key
+            response: web.StreamResponse = await handler(request)
+            return response
+
+        app.middlewares.append(give_key)
     opened = Gateway(app)
     await opened.start(port=0)
     assert opened.url is not None
@@ -172,6 +194,15 @@ async def gateway(
         yield opened.url
     finally:
         await opened.stop()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Returns once a condition holds that must come true."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.001)
 
 
 def chunk(content: str | None, index: int = 0, finish: str | None = None, **more: Any) -> Json:
