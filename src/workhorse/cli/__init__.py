@@ -30,6 +30,9 @@ VERBS: dict[str, Text] = {
         "find the cause of a failure in a log, and the fix", "从日志找出故障原因与解决办法"
     ),
     "bench": Text("measure a running service", "测量正在运行的服务"),
+    "usage": Text(
+        "show what each key used: requests, tokens, time", "查看各密钥的用量：请求、token、时间"
+    ),
     "engine": Text(
         "make, install, check and remove engine builds",
         "构建、安装、验证和删除推理引擎",
