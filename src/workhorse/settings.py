@@ -43,10 +43,58 @@ class ModelSettings(
 class SupervisionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long things may take before the service acts."""
 
-    drain_s: Seconds = 30.0  # running answers may end so long after SIGTERM or a reload
-    hung_after_s: Annotated[float, msgspec.Meta(ge=10, le=86400)] = (
-        300.0  # without any sign of life
-    )
+    drain_s: Seconds = 30.0  # so long running answers may end when the service stops
+    reload_wait_s: Seconds = 600.0  # and so long when a reload has replaced their engine
+    # An engine that neither computes nor reads so long while requests wait is started again.
+    hung_after_s: Annotated[float, msgspec.Meta(ge=10, le=86400)] = 300.0
+
+
+Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+
+
+class GuardSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How closely the running service is watched, from where on it is an alarm, who is told."""
+
+    period_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 10.0  # between two readings
+    decode_share: Share = 0.7  # of the expected speed; below it decode has collapsed
+    vram_share: Share = 0.9
+    disk_free_bytes: Annotated[int, msgspec.Meta(ge=0)] = 2 * 10**9
+    raise_after: Count = 6  # bad readings …
+    of_latest: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 8  # … of so many
+    clear_after: Count = 12  # good ones in a row
+    repeat_s: Seconds = 600.0  # one alarm is told at most once in this time
+    webhook: str | None = None  # each alarm is posted there as JSON
+
+
+class MessageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One message that a template begins with, after its system prompt."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str
+
+
+class TemplateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A beginning that many prompts share: prefilled when idle, kept on disk.
+
+    The system prompt, then the document, then the messages; or, for completions, the prefix.
+    Files are found from the settings file's folder on.
+    """
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+    model: str | None = None  # as clients name it; left out: every model
+    system: str | None = None
+    system_file: str | None = None
+    document_file: str | None = None
+    messages: Annotated[tuple[MessageSettings, ...], msgspec.Meta(max_length=64)] = ()
+    prefix: str | None = None
+    prefix_file: str | None = None
+    keep: bool = True  # on disk, for the next start
+
+
+class PrefixCacheSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What prepared templates may take of the disk."""
+
+    disk_gb: Annotated[float, msgspec.Meta(ge=0, le=10000)] = 8.0
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,6 +103,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     serve: ServeSettings = ServeSettings()
     model: tuple[ModelSettings, ...] = ()
     supervision: SupervisionSettings = SupervisionSettings()
+    template: Annotated[tuple[TemplateSettings, ...], msgspec.Meta(max_length=32)] = ()
+    prefix_cache: PrefixCacheSettings = PrefixCacheSettings()
+    guard: GuardSettings = GuardSettings()
 
 
 def read_settings(path: Path) -> Settings:

@@ -15,8 +15,8 @@ class Ticks:
     own: int
 
 
-def read_ticks(files: HostFiles) -> Ticks | None:
-    """The counters now; None when they cannot be read."""
+def read_ticks(files: HostFiles, ours: tuple[int, ...] = ()) -> Ticks | None:
+    """The counters now; None when they cannot be read. `ours`: processes that count as own."""
     busy: dict[int, int] = {}
     total: dict[int, int] = {}
     for line in (files.text("proc/stat") or "").splitlines():
@@ -32,7 +32,13 @@ def read_ticks(files: HostFiles) -> Ticks | None:
         # Steal counts as busy: a neighbour of this virtual machine had the CPU.
         total[cpu] = sum(known)
         busy[cpu] = total[cpu] - known[3] - (known[4] if len(known) > 4 else 0)
-    own = _own_ticks(files.text("proc/self/stat") or "")
+    own = process_ticks(files.text("proc/self/stat") or "")
+    for pid in ours:
+        own = (
+            None
+            if own is None
+            else own + (process_ticks(files.text(f"proc/{pid}/stat") or "") or 0)
+        )
     return Ticks(busy, total, own) if busy and own is not None else None
 
 
@@ -52,8 +58,8 @@ def others_cpus(before: Ticks | None, after: Ticks | None, cpus: tuple[int, ...]
     return min(float(len(both)), max(0.0, others / passed))
 
 
-def _own_ticks(stat: str) -> int | None:
-    """User and system ticks of this process, all threads (fields 14 and 15 of proc(5))."""
+def process_ticks(stat: str) -> int | None:
+    """User and system ticks of a process, all threads (fields 14 and 15 of proc(5))."""
     # The second field, the command's name, may hold spaces and brackets.
     columns = stat.rpartition(")")[2].split()
     if len(columns) < 13:

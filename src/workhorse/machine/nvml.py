@@ -15,7 +15,7 @@ Beside these queries a GPU has `memory_temperature`, `processes` (programs' base
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -158,6 +158,68 @@ def ask_driver(nvml: Any = None) -> NvmlAnswers | None:
     return answers[0]
 
 
+class OpenDriver:
+    """NVML kept open for a service: opening it each time wakes cards and costs CPU time.
+
+    Of each card it asks `changing` each time and the other `queries` once. A sick card can keep
+    NVML from answering: then `ask` says so until it does, and asks nothing meanwhile.
+    """
+
+    def __init__(self, queries: Collection[str], changing: Collection[str], nvml: Any = None):
+        self._nvml = pynvml if nvml is None else nvml
+        self._queries, self._changing = frozenset(queries), frozenset(changing)
+        self._open = self._absent = False
+        self._lasting: dict[int, dict[str, Any]] = {}
+        self._asking: threading.Thread | None = None
+
+    def ask(
+        self, within_s: float = _ANSWER_WITHIN_S, *, processes: bool = False
+    ) -> NvmlAnswers | None:
+        """The answers now; None when there is no driver library. Blocks up to `within_s`."""
+        if self._absent:
+            return None
+        if self._asking is not None and self._asking.is_alive():
+            return NvmlAnswers(error=NvmlError("no answer yet"))
+        answers: list[NvmlAnswers | None] = []
+        self._asking = threading.Thread(
+            target=lambda: answers.append(self._ask(processes)), daemon=True
+        )
+        self._asking.start()
+        self._asking.join(within_s)
+        return answers[0] if answers else NvmlAnswers(error=NvmlError("no answer"))
+
+    def close(self) -> None:
+        """Give NVML back; safe at any time."""
+        if self._open and not (self._asking is not None and self._asking.is_alive()):
+            self._open = False
+            _first_answer(self._nvml, ("nvmlShutdown",), ())
+
+    def _ask(self, processes: bool) -> NvmlAnswers | None:
+        nvml = self._nvml
+        if not self._open:
+            try:
+                nvml.nvmlInit()
+            except nvml.NVMLError as error:
+                self._absent = _code(error) == nvml.NVML_ERROR_LIBRARY_NOT_FOUND
+                return None if self._absent else NvmlAnswers(error=NvmlError(str(error)))
+            self._open = True
+        count = min(whole(_first_answer(nvml, ("nvmlDeviceGetCount",), ())) or 0, _GPUS_MAX)
+        return NvmlAnswers(gpus=tuple(self._card(index, processes) for index in range(count)))
+
+    def _card(self, index: int, processes: bool) -> dict[str, Any]:
+        nvml = self._nvml
+        handles: dict[int, Any] = {}
+        if index not in self._lasting:
+            lasting = _ask_gpu(nvml, index, handles, several=False, queries=self._queries)
+            if "error" in lasting:
+                return lasting
+            self._lasting[index] = lasting
+        now = _ask_gpu(
+            nvml, index, handles, several=False, queries=self._changing, processes=processes
+        )
+        return now if "error" in now else {**self._lasting[index], **now}
+
+
 def _ask(nvml: Any) -> NvmlAnswers | None:
     try:
         nvml.nvmlInit()
@@ -180,7 +242,15 @@ def _ask(nvml: Any) -> NvmlAnswers | None:
         _first_answer(nvml, ("nvmlShutdown",), ())
 
 
-def _ask_gpu(nvml: Any, index: int, handles: dict[int, Any], *, several: bool) -> dict[str, Any]:
+def _ask_gpu(
+    nvml: Any,
+    index: int,
+    handles: dict[int, Any],
+    *,
+    several: bool,
+    queries: Collection[str] = GPU_QUERIES,
+    processes: bool = True,
+) -> dict[str, Any]:
     """The answers of one GPU; only an `error` when the driver gives no handle for it."""
     try:
         handle = handles[index] = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -189,11 +259,12 @@ def _ask_gpu(nvml: Any, index: int, handles: dict[int, Any], *, several: bool) -
     answers = {
         query: _first_answer(nvml, functions, (handle, *arguments))
         for query, (functions, arguments) in GPU_QUERIES.items()
+        if query in queries
     }
-    if answers["pci"] is None:
+    if "pci" in answers and answers["pci"] is None:
         answers["pci"] = _plain(first_pci_info(nvml, handle))
     answers["memory_temperature"] = _field(nvml, handle, _FIELD_MEMORY_TEMPERATURE)
-    answers["processes"] = _ask_processes(nvml, handle)
+    answers["processes"] = _ask_processes(nvml, handle) if processes else None
     answers["nvlinks"] = _ask_nvlinks(nvml, handle) if several else None
     return {query: answer for query, answer in answers.items() if answer is not None}
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from workhorse.records.machine import KernelEvent
 from workhorse.records.verdict import Finding
 
 
@@ -25,6 +26,15 @@ class CardReading:
     corrected_errors: int | None = None  # ECC, since the driver was loaded
     uncorrected_errors: int | None = None
     foreign_processes: tuple[str, ...] = ()  # `pid name bytes` of processes that are not ours
+    pci_address: str | None = None
+    sm_clock_max_mhz: int | None = None
+    power_limit_default_w: float | None = None
+    memory_temperature_c: float | None = None
+    slowdown_temperature_c: float | None = None
+    link_generation_max: int | None = None  # of card and slot together
+    link_width_max: int | None = None
+    own_bytes: int | None = None  # held by our engines; None: the driver does not name them
+    foreign_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,15 @@ class EngineReading:
     cpu_share: float | None = None  # of the CPUs that it was given
     pages_on_nodes: tuple[int, ...] | None = None  # bytes of it on each NUMA node
     allowed_cpus: tuple[int, ...] | None = None
+    prefill_share: float | None = None  # of those answers' time in a slot: reading the prompt
+    queue_limit: int | None = None  # how many may wait
+    pid: int | None = None
+    quota_cpus: float | None = None  # CPU time that its control group gives; None: no limit
+    weights_cached_share: float | None = None  # of the model's file, in the page cache
+    loaded_gpu_layers: int | None = None  # as its own log says
+    garbage_streams: int | None = None  # answers that were no text, since the service started
+    sane_streams: int | None = None
+    garbage_sample: str | None = None  # of the latest garbage
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +81,11 @@ class Reading:
     memory_available_bytes: int | None = None
     swap_used_bytes: int | None = None
     other_cpus_busy: float | None = None  # CPUs kept busy by processes that are not ours
+    cpus: int | None = None  # CPUs that those were counted on
+    disk_free_bytes: int | None = None  # of the data folder
+    disk_total_bytes: int | None = None
+    cpu_throttles: int | None = None  # how often cores slowed down for heat, since the boot
+    events: tuple[KernelEvent, ...] = ()  # new in the kernel's log since the reading before
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +96,4 @@ class Alarm:
     since_unix_s: float
     over_unix_s: float | None = None  # None: still so
     subject: str = ""  # the model, the card or the key that it is about
+    times: int = 1  # how often it came, when it comes and goes

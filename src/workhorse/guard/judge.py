@@ -1,0 +1,144 @@
+"""Readings over time against baseline and plan: which alarms there are, and what is news. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from workhorse.guard import cards, engine_place, engine_weights, kernel_events, room
+from workhorse.guard.baseline import Baseline
+from workhorse.guard.decode_speed import DecodeSpeed
+from workhorse.guard.garbage import GarbageJudge
+from workhorse.guard.hysteresis import Condition
+from workhorse.guard.hysteresis import News as Kind
+from workhorse.guard.limits import Limits
+from workhorse.guard.sign import Sign, View, planned_cards
+from workhorse.records import Alarm, CardReading, Finding, Plan, Reading
+
+Key = tuple[str, str]  # code and subject
+# What sick hardware can say in months is bounded; more subjects than this are a fault of ours.
+CONDITIONS_MAX = 1000
+# An engine that was replaced, or that nobody asks, tells nothing of what was wrong with it.
+SILENT_S = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """An alarm that was raised, or that is over; each is told once."""
+
+    kind: Kind
+    alarm: Alarm
+
+
+@dataclass(slots=True)
+class _Watched:
+    condition: Condition
+    finding: Finding
+    event: bool = False
+    looked_s: float = 0.0
+    ends_s: float | None = None  # of an event; None: it stays
+
+
+class Judge:
+    """Takes readings in the order of their time; the same readings give the same alarms."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.condemned: frozenset[int] = frozenset()  # cards that must serve no more
+        self._watched: dict[Key, _Watched] = {}
+        self._before: Reading | None = None
+        self._first: dict[int, CardReading] = {}
+        self._speeds: dict[str, tuple[Plan, DecodeSpeed]] = {}
+        self._garbage: dict[str, GarbageJudge] = {}
+
+    @property
+    def alarms(self) -> tuple[Alarm, ...]:
+        """What is wrong now, oldest first."""
+        found = (self._alarm(key, one) for key, one in self._watched.items() if one.condition.open)
+        return tuple(sorted(found, key=lambda alarm: alarm.since_unix_s))
+
+    def baseline(self, plan: Plan) -> Baseline:
+        """What is expected of a plan's engine; a new plan begins anew."""
+        return self._speed(plan).baseline
+
+    def add(self, reading: Reading, plans: Mapping[str, Plan]) -> tuple[News, ...]:
+        """Judge one reading; what is news by it. `plans`: of each model that is served."""
+        view = View(reading, self._before, plans, self.limits)
+        at_s = reading.at_unix_s
+        for sign in self._signs(view):
+            self._count(sign, at_s)
+        self._end_silent(at_s)
+        self.condemned = self.condemned.union(kernel_events.condemned(view))
+        self._before = reading
+        return tuple(
+            News(kind, self._alarm(key, one))
+            for key, one in self._watched.items()
+            if (kind := one.condition.news(at_s)) is not None
+        )
+
+    def _signs(self, view: View) -> Iterator[Sign]:
+        yield from kernel_events.look(view)
+        yield from self._card_signs(view)
+        yield from room.look(view)
+        for engine in view.now.engines:
+            yield from room.look_queue(engine)
+            yield from self._garbage.setdefault(engine.model_name, GarbageJudge()).look(engine)
+            plan = view.plans.get(engine.model_name)
+            if plan is None:
+                continue
+            yield from engine_place.look(view, engine, plan)
+            yield from engine_weights.look(view, engine, plan)
+            # Last: it learns only when nothing above is suspected.
+            suspected = self._suspects(engine.model_name, plan)
+            yield from self._speed(plan).look(view, engine, plan, suspected=suspected)
+
+    def _card_signs(self, view: View) -> Iterator[Sign]:
+        used = {index for plan in view.plans.values() for index in planned_cards(plan)}
+        for card in view.now.cards:
+            if card.index in used:
+                yield from cards.look(view, card, self._first.setdefault(card.index, card))
+        for index, first in self._first.items():
+            if index in used:
+                yield kernel_events.silent(view, first)
+
+    def _speed(self, plan: Plan) -> DecodeSpeed:
+        known = self._speeds.get(plan.model_name)
+        if known is None or known[0] != plan:
+            known = self._speeds[plan.model_name] = (plan, DecodeSpeed(Baseline(plan.forecast)))
+        return known[1]
+
+    def _suspects(self, model_name: str, plan: Plan) -> bool:
+        subjects = {model_name, "RAM", *(f"GPU {index}" for index in planned_cards(plan))}
+        return any(
+            one.condition.suspected
+            for (_, subject), one in self._watched.items()
+            if subject in subjects
+        )
+
+    def _count(self, sign: Sign, at_s: float) -> None:
+        key = (sign.code, sign.subject)
+        one = self._watched.get(key)
+        if one is None:
+            if not sign.bad or len(self._watched) >= CONDITIONS_MAX:
+                return
+            condition = Condition(self.limits, at_once=sign.at_once)
+            one = self._watched[key] = _Watched(condition, sign.finding(), event=sign.event)
+        was_open, one.looked_s = one.condition.open, at_s
+        if sign.event:
+            if sign.bad:
+                one.condition.look(True, at_s)
+                one.ends_s = None if sign.holds_s is None else at_s + sign.holds_s
+        else:
+            one.condition.look(sign.bad, at_s)
+        # The words are those of the moment in which it became an alarm.
+        if one.condition.open and not was_open:
+            one.finding = sign.finding()
+
+    def _end_silent(self, at_s: float) -> None:
+        """Events end after their time; what nothing tells any more is not known to be so."""
+        for one in self._watched.values():
+            ends_s = one.ends_s if one.event else one.looked_s + SILENT_S
+            if ends_s is not None and at_s >= ends_s:
+                one.condition.close(at_s)
+
+    def _alarm(self, key: Key, one: _Watched) -> Alarm:
+        condition = one.condition
+        return Alarm(one.finding, condition.since_s, condition.over_s, key[1], condition.times)
