@@ -53,6 +53,21 @@ class Places:
         return self.data / "measurements-1.sqlite"  # the number: of the table's form
 
     @property
+    def service(self) -> Path:
+        """What a service keeps of its own: keys, usage, history."""
+        return self.data / "service-1.sqlite"  # the number: of the tables' form
+
+    @property
+    def states(self) -> Path:
+        """What engines have computed of declared templates; no other prompt is kept."""
+        return self.data / "states"
+
+    @property
+    def run(self) -> Path:
+        """The services that run: one file each."""
+        return self.data / "run"
+
+    @property
     def host(self) -> Path:
         """The original settings of this host; one place, whoever changed them as root."""
         return (self.shared or self.data) / "host"

@@ -103,13 +103,17 @@ async def test_a_client_that_leaves_in_the_middle_of_its_request() -> None:
         gateway(StandInBackend(url), activity=activity) as front,
     ):
         host, port = front.removeprefix("http://").split(":")
-        _, writer = await asyncio.open_connection(host, int(port))
+        reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+            b"Expect: 100-continue\r\nContent-Length: 100\r\n\r\n{"
         )
-        await asyncio.wait_for(activity.arrived(), PATIENCE_S)
+        assert b" 100 " in await asyncio.wait_for(reader.readline(), PATIENCE_S)
+        assert activity.in_flight == 0, "half a request makes nobody work"
         writer.close()
-        await gone(activity)
+        async with asyncio.timeout(PATIENCE_S):
+            while "workhorse_clients_left_total 1.0" not in await get(front, "/metrics"):
+                pass
         assert engine.exchanges == []
 
 

@@ -12,6 +12,7 @@ import pytest
 from stand_ins import PATIENCE_S, Exchange, Json, StandInBackend, chunk, gateway, scripted
 
 from workhorse.errors import AppError
+from workhorse.serve.door import Limits
 from workhorse.text import same
 
 MODELS: dict[str, Any] = {
@@ -45,7 +46,7 @@ async def backend() -> AsyncIterator[StandInBackend]:
 
 @pytest.fixture
 async def url(backend: StandInBackend) -> AsyncIterator[str]:
-    async with gateway(backend, body_limit_bytes=100_000) as front:
+    async with gateway(backend, limits=Limits(body_bytes=100_000)) as front:
         yield front
 
 

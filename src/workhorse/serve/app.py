@@ -1,50 +1,38 @@
 """The gateway: an application in front of the engines, and the port it is reached at."""
 
 import errno
-import logging
 import os
 
 from aiohttp import web
-from aiohttp.http import HttpProcessingError
 
 from workhorse.serve.activity import Activity
 from workhorse.serve.admission import LONGEST_WAIT_S, QUEUE_LENGTH
+from workhorse.serve.auth import ACCESS, Access
 from workhorse.serve.backend import Roster
+from workhorse.serve.door import LIMITS, Door, Limits, take_body
 from workhorse.serve.live import Live
 from workhorse.serve.metrics import Metrics
 from workhorse.serve.port import cannot_listen, find_port_holder, port_taken
 from workhorse.serve.proxy import Proxy, Tap
 from workhorse.serve.queue import Queue
-from workhorse.serve.routes import Routes, answer_errors, refuse_foreign_pages
+from workhorse.serve.routes import Routes, answer_errors
+from workhorse.serve.tls import CertificateFiles, following, tls_context
 from workhorse.serve.upstream import Upstream
 from workhorse.serve.usage import Usage
-from workhorse.units import MIB
 
-BODY_LIMIT_BYTES = 64 * MIB
 RESTART_WAIT_S = 30.0
-KEEP_ALIVE_S = 75.0  # nginx's default
 DRAIN_S = 5.0
-BACKLOG = 1024  # clients that may connect in the same moment
 
 # Where the parts beside the gateway find its line: who waits for which engine.
 QUEUE = web.AppKey("queue", Queue)
-
-_http_log = logging.getLogger("workhorse.serve.http")
-
-
-def _is_ours(record: logging.LogRecord) -> bool:
-    """False for broken HTTP: it is answered with 400 and is its sender's affair."""
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
-
-
-_http_log.addFilter(_is_ours)
 
 
 def build_app(
     roster: Roster,
     *,
     activity: Activity,
-    body_limit_bytes: int = BODY_LIMIT_BYTES,
+    access: Access | None = None,
+    limits: Limits | None = None,
     restart_wait_s: float = RESTART_WAIT_S,
     queue_length: int = QUEUE_LENGTH,
     longest_wait_s: float = LONGEST_WAIT_S,
@@ -54,7 +42,8 @@ def build_app(
 ) -> web.Application:
     """The gateway's application in front of the engines of `roster`, as they come and go.
 
-    `activity` learns of every request that makes the engine work, `live` of how fast it was
+    `access` says who may ask; left out, every program of this machine. `activity` learns of
+    every request that makes the engine work, `live` of how fast it was
     answered, `usage` of what it took; `tap` sees each block of an answer. A request that finds
     the engine down waits for it up to `restart_wait_s` seconds. When no slot is free, up to
     `queue_length` requests of a model wait, none longer than `longest_wait_s` by what is known
@@ -68,10 +57,13 @@ def build_app(
     queue = Queue(roster, live, metrics, usage, length=queue_length, longest_wait_s=longest_wait_s)
     upstream = Upstream(roster, restart_wait_s=restart_wait_s)
     proxy = Proxy(roster, activity, queue, upstream, tap)
+    access, limits = access or Access(), limits or Limits()
     app = web.Application(
-        client_max_size=body_limit_bytes, middlewares=[answer_errors(metrics), refuse_foreign_pages]
+        client_max_size=limits.body_bytes,
+        middlewares=[answer_errors(metrics), access.middleware, take_body],
     )
-    app[QUEUE] = queue
+    app[QUEUE], app[ACCESS], app[LIMITS] = queue, access, limits
+    app.cleanup_ctx.append(access.running)
     app.cleanup_ctx.append(upstream.running)
     app.cleanup_ctx.append(usage.running)
     app.add_routes(Routes(roster, proxy, metrics).table())
@@ -81,24 +73,27 @@ def build_app(
 class Gateway:
     """The one owner of the listening socket: open from `start` to `stop`, come what may."""
 
-    def __init__(self, app: web.Application) -> None:
+    def __init__(self, app: web.Application, files: CertificateFiles | None = None) -> None:
         self.url: str | None = None  # once it is open
+        self._tls = None if files is None else tls_context(files)
+        if files is not None and self._tls is not None:
+            app.cleanup_ctx.append(following(self._tls, files))
         self._runner = web.AppRunner(
             app,
             handler_cancellation=True,  # a client that leaves ends its request
             shutdown_timeout=DRAIN_S,
-            keepalive_timeout=KEEP_ALIVE_S,
-            access_log=None,
-            logger=_http_log,
         )
 
     async def start(self, host: str = "127.0.0.1", port: int = 8080) -> int:
         """Opens the port and returns it; port 0 takes a free one.
 
-        Raises an `AppError` that names the port and who holds it.
+        Raises an `AppError` that names the port and who holds it, or says that another address
+        than loopback needs a key.
         """
+        app = self._runner.app
+        app[ACCESS].expose(host)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, backlog=BACKLOG)
+        site = Door(self._runner, host, port, limits=app[LIMITS], ssl_context=self._tls)
         try:
             await site.start()
         except (OSError, OverflowError) as error:  # overflow: a port above 65535
@@ -110,7 +105,7 @@ class Gateway:
             raise cannot_listen(host, port, reason) from error
         opened: int = self._runner.addresses[0][1]
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{opened}"
+        self.url = f"{'http' if self._tls is None else 'https'}://{shown}:{opened}"
         return opened
 
     async def stop(self) -> None:

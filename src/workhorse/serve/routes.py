@@ -3,13 +3,14 @@
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from workhorse.errors import AppError
+from workhorse.serve.auth import NotLetIn
 from workhorse.serve.backend import READY, Roster
 from workhorse.serve.metrics import CLIENT_LEFT, CONTENT_TYPE, Metrics
+from workhorse.serve.origin import LOOPBACK as LOOPBACK
 from workhorse.serve.proxy import Proxy
 from workhorse.serve.refusal import json_response, refusal, refuse
 from workhorse.serve.sse import parse_object
@@ -87,26 +88,6 @@ def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "owned_by": "workhorse"}
 
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
-
-@web.middleware
-async def refuse_foreign_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse what a web page of another site sends to this machine's own service.
-
-    A page can post to loopback without reading the answer, and with a name that it lets point
-    here (DNS rebinding) it could read it as well. Programs send no Origin and the right Host.
-    """
-    # An HTTP/1.0 program sends no Host; every browser sends one.
-    sent_to = urlsplit(f"//{request.headers.get('Host', LOOPBACK[0])}").hostname
-    came_from = request.headers.get("Origin")
-    foreign = came_from is not None and urlsplit(came_from).hostname not in LOOPBACK
-    if sent_to not in LOOPBACK or foreign:
-        what = f"Origin {came_from}" if foreign else f"Host {request.headers.get('Host')}"
-        raise web.HTTPForbidden(text=f"{what} is not this machine: only its own programs may ask.")
-    return await handler(request)
-
-
 def answer_errors(metrics: Metrics) -> Any:
     """The middleware that counts every request and gives each error its shape."""
 
@@ -127,6 +108,8 @@ def answer_errors(metrics: Metrics) -> Any:
 async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
+    except NotLetIn as error:
+        return error.answer()
     except AppError as error:
         return refuse(error)
     except web.HTTPException as error:

@@ -1,0 +1,203 @@
+"""The gateway's door: how many connections, how long each may dawdle, what a request may weigh.
+
+A client that is slow costs memory and a connection, never a slot: its body is read whole before
+it waits for a slot, and one that does not read its answer is cut.
+"""
+
+import asyncio
+import logging
+import resource
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+from aiohttp.http import HttpProcessingError
+
+from workhorse.units import MIB
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+BACKLOG = 1024  # clients that may connect in the same moment
+# The answer of one whose body is not read reaches it only if the rest of it is taken in.
+LINGER_S = 2.0
+HANDSHAKE_S = 20.0
+# A peer that is gone without a word: probed after 30 s, given up after another 30 (tcp(7)).
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+_UNACKNOWLEDGED_MS = 60_000
+# Each answer takes a connection to the engine as well; some files stay open beside them.
+_DESCRIPTORS_EACH, _DESCRIPTORS_BESIDE = 2, 200
+
+FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\n"
+    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+)
+_FULL_BODY = (
+    b'{"error":{"message":"The gateway has as many connections as it may.",'
+    b'"type":"unavailable_error","param":null,"code":503,"speaker":"gateway"}}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client may take of the gateway."""
+
+    body_bytes: int = 64 * MIB
+    body_s: float = 120.0  # for a whole body to arrive
+    header_bytes: int = 8190  # each line of it, aiohttp's and Apache's default (2026-11)
+    header_count: int = 128
+    idle_s: float = 75.0  # nginx's default; within it the whole header of a request must come
+    stalled_s: float = 30.0  # an answer that is not read for so long is cut
+    connections: int = 2000
+
+
+LIMITS = web.AppKey("limits", Limits)
+
+_log = logging.getLogger("workhorse.serve.http")
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """False for broken HTTP: it is answered with 400 and is its sender's affair."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+_log.addFilter(_is_ours)
+
+
+class Door(web.TCPSite):
+    """The listening socket of a gateway."""
+
+    def __init__(
+        self,
+        runner: web.AppRunner,
+        host: str,
+        port: int,
+        *,
+        limits: Limits,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        super().__init__(runner, host, port, ssl_context=ssl_context, backlog=BACKLOG)
+        self._limits = limits
+        self._most = limits.connections
+        self._open = 0
+
+    async def start(self) -> None:
+        """Open the port; OSError when it cannot be had."""
+        await web.BaseSite.start(self)
+        self._most = most_connections(self._limits.connections)
+        self._server = await asyncio.get_running_loop().create_server(
+            self._receive,
+            self._host,
+            self._port,
+            ssl=self._ssl_context,
+            ssl_handshake_timeout=HANDSHAKE_S if self._ssl_context else None,
+            backlog=self._backlog,
+        )
+
+    def _receive(self) -> asyncio.Protocol:
+        server = self._runner.server
+        if server is None or self._open >= self._most:
+            return Full()
+        return Connection(server, self, self._limits)
+
+    def came(self) -> None:
+        """A connection was made."""
+        self._open += 1
+
+    def left(self) -> None:
+        """A connection is over."""
+        self._open -= 1
+
+
+class Full(asyncio.Protocol):
+    """The connection that is one too many: told so, and closed."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say it and hang up."""
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.write(FULL % (len(_FULL_BODY), _FULL_BODY))
+        transport.close()
+
+
+class Connection(web.RequestHandler):
+    """One client's connection, cut when the client does not read what it asked for."""
+
+    __slots__ = ("_door", "_stalled", "_stalled_s")
+
+    def __init__(self, server: web.Server, door: Door, limits: Limits) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=limits.idle_s,
+            max_line_size=limits.header_bytes,
+            max_field_size=limits.header_bytes,
+            max_headers=limits.header_count,
+            lingering_time=LINGER_S,
+            access_log=None,  # type: ignore[arg-type]
+            logger=_log,
+        )
+        self._door = door
+        self._stalled_s = limits.stalled_s
+        self._stalled: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, and have the system probe a peer that says nothing."""
+        self._door.came()
+        opened = transport.get_extra_info("socket")
+        for option, value in _KEEPALIVE:
+            opened.setsockopt(socket.IPPROTO_TCP, option, value)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """End, and with it whatever was done for this client."""
+        self._door.left()
+        self._forget_stall()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """More is waiting than the client has read: from now on it has `stalled_s`."""
+        super().pause_writing()
+        if self.transport is not None:
+            self._stalled = self._loop.call_later(self._stalled_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client reads on."""
+        super().resume_writing()
+        self._forget_stall()
+
+    def _forget_stall(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+
+def most_connections(wanted: int) -> int:
+    """How many connections the open files of this process allow; raises its own limit first."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted * _DESCRIPTORS_EACH + _DESCRIPTORS_BESIDE
+    soft = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
+    soft = max(soft, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(wanted, (soft - _DESCRIPTORS_BESIDE) // _DESCRIPTORS_EACH))
+
+
+@web.middleware
+async def take_body(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Read a request's body whole, before it waits for anything; slow and large ones are refused.
+
+    What `request.read` gives later is this body.
+    """
+    if request.body_exists:
+        limits = request.app[LIMITS]
+        size_bytes = request.content_length or 0
+        if size_bytes > limits.body_bytes:
+            raise web.HTTPRequestEntityTooLarge(limits.body_bytes, size_bytes)
+        try:
+            async with asyncio.timeout(limits.body_s):
+                await request.read()
+        except TimeoutError as error:
+            what = f"The body did not arrive within {limits.body_s:g} s."
+            raise web.HTTPRequestTimeout(text=what) from error
+    return await handler(request)
