@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 )
 
 from workhorse.serve.admission import GONE_WAIT_S, LONG_PREFILL_S, Admission
-from workhorse.serve.affinity import BLOCK_BYTES, MOST_REMEMBERED, Affinity, digests_of
+from workhorse.serve.affinity import ENDS_BYTES, MOST_REMEMBERED, Affinity, digests_of
 from workhorse.serve.decisions import Bid, Grant, Lane, Refusal, Standing
 from workhorse.serve.fair_order import BATCH_YIELDS_S, LONGEST_YIELD_S, STRETCH, FairOrder, Waiter
 
@@ -208,7 +208,7 @@ def test_the_same_beginning_goes_to_the_same_engine() -> None:
     assert core.arrive(1, CHAT, 0) == Grant(1, 1)
     assert core.arrive(2, about, 0) == Grant(2, 2)
     core.leave(2, 50)
-    question = replace(about, prefix=digests_of(document + b"?" * BLOCK_BYTES))
+    question = replace(about, prefix=digests_of(document + b"?" * 1000))
     core.leave(1, 50)
     assert core.arrive(3, question, 60) == Grant(3, 2)
     core.cache_lost(2)
@@ -261,10 +261,10 @@ def test_affinity_forgets_the_oldest() -> None:
     for digest in range(20, 20 + MOST_REMEMBERED):
         affinity.remember(2, (digest,))
     assert affinity.known_bytes(1, (10,)) == 0
-    assert affinity.known_bytes(2, (20, 999_999)) == BLOCK_BYTES
+    assert affinity.known_bytes(2, (20, 999_999)) == ENDS_BYTES[0]
 
 
-@given(st.binary(max_size=8 * BLOCK_BYTES), st.binary(max_size=3 * BLOCK_BYTES))
+@given(st.binary(max_size=8000), st.binary(max_size=3000))
 def test_digests_of_a_longer_prompt_begin_with_those_of_a_shorter(a: bytes, b: bytes) -> None:
     assert digests_of(a + b)[: len(digests_of(a))] == digests_of(a)
 

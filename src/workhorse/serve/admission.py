@@ -25,6 +25,9 @@ GONE_WAIT_S = 30.0
 # What a request costs where no speed is known yet: it decides an order, and is told to nobody.
 ASSUMED_PREFILL_TOKENS_PER_S = 100.0
 ASSUMED_DECODE_TOKENS_PER_S = 10.0
+# Each further stream of an engine slows the others down by about so much: enough to tell which of
+# two engines to take.
+CROWD_SHARE = 0.1
 # A request that has taken longer than expected will go on for so much of the time it took.
 OVERDUE_SHARE = 0.25
 
@@ -37,7 +40,7 @@ class _Request:
     bid: Bid
     engine: int | None = None  # None: it waits
     granted_s: float = 0.0
-    cost_s: float = 0.0  # on that engine
+    cost_s: float = 0.0  # expected by then
     prefilling: bool = False  # a long one, before its first token
 
 
@@ -54,6 +57,15 @@ class _Engine:
         if len(self.running) >= slots:
             return False
         return not long or slots < 2 or self.long_prefills < slots // 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The engine for a request, if one has a free slot, and what it should take there."""
+
+    engine: _Engine | None
+    prefill_s: float
+    cost_s: float  # on the engine where it costs least
 
 
 class _Model:
@@ -110,19 +122,18 @@ class Admission:
     def arrive(self, ticket: int, bid: Bid, now_s: float) -> Grant | Standing | Refusal:
         """A request that is new; what the answer says has been done."""
         model = self._model(bid.model)
-        cost_s = min((self._cost_s(e, bid) for e in model.engines), default=0.0)
-        request = _Request(Waiter(ticket, bid.key, bid.batch, now_s, cost_s), bid)
         if refusal := self._over_limit(ticket, bid, now_s):
             return refusal
-        engine = self._engine_for(model, request)
-        if engine is None and (refusal := self._no_room(model, request, now_s)):
+        choice = self._choose(model, bid)
+        request = _Request(Waiter(ticket, bid.key, bid.batch, now_s, choice.cost_s), bid)
+        if choice.engine is None and (refusal := self._no_room(model, request, now_s)):
             return refusal
         self._rpm.take(bid.key, 1)
         self._tpm.take(bid.key, bid.prompt_tokens + bid.output_tokens)
         self._requests[ticket] = request
         model.requests += 1
-        if engine is not None:
-            return self._grant(model, request, engine, now_s)
+        if choice.engine is not None:
+            return self._grant(model, request, choice, now_s)
         model.waiting[ticket] = request
         return self._standing(model, request, now_s)
 
@@ -227,26 +238,33 @@ class Admission:
             return Refusal(ticket, "wait", wait_s, position)
         return None
 
-    def _engine_for(self, model: _Model, request: _Request) -> _Engine | None:
+    def _choose(self, model: _Model, bid: Bid) -> _Choice:
         """Where it would be done first, of the engines with a free slot."""
-        bid = request.bid
-        if bid.concurrency is not None and self._running.get(bid.key, 0) >= bid.concurrency:
-            return None
-        best, best_s = None, 0.0
-        usable = model.usable()
-        for engine in usable:
-            if engine.takes(long=self._prefill_s(engine, bid) > LONG_PREFILL_S):
+        spent = bid.concurrency is not None and self._running.get(bid.key, 0) >= bid.concurrency
+        best, best_s, best_prefill_s = None, 0.0, 0.0
+        least_s: float | None = None
+        for engine in model.usable():
+            lane = engine.lane
+            known = self._affinity.known_bytes(lane.number, bid.prefix) * bid.tokens_per_byte
+            speed = lane.prefill_tokens_per_s or ASSUMED_PREFILL_TOKENS_PER_S
+            prefill_s = max(1.0, bid.prompt_tokens - known) / speed
+            speed = lane.stream_tokens_per_s() or ASSUMED_DECODE_TOKENS_PER_S
+            cost_s = prefill_s + bid.output_tokens / speed
+            least_s = cost_s if least_s is None else min(least_s, cost_s)
+            if not spent and engine.takes(long=prefill_s > LONG_PREFILL_S):
                 # Among equals the one with fewer to serve decodes faster.
-                cost_s = self._cost_s(engine, bid) * (1 + 0.1 * len(engine.running))
-                if best is None or cost_s < best_s:
-                    best, best_s = engine, cost_s
-        return best
+                done_s = cost_s * (1 + CROWD_SHARE * len(engine.running))
+                if best is None or done_s < best_s:
+                    best, best_s, best_prefill_s = engine, done_s, prefill_s
+        return _Choice(best, best_prefill_s, least_s or 0.0)
 
-    def _grant(self, model: _Model, request: _Request, engine: _Engine, now_s: float) -> Grant:
-        bid, ticket = request.bid, request.waiter.ticket
+    def _grant(self, model: _Model, request: _Request, choice: _Choice, now_s: float) -> Grant:
+        bid, ticket, engine = request.bid, request.waiter.ticket, choice.engine
+        if engine is None:
+            raise RuntimeError("there is no free slot")
         request.engine, request.granted_s = engine.lane.number, now_s
-        request.cost_s = self._cost_s(engine, bid)
-        request.prefilling = self._prefill_s(engine, bid) > LONG_PREFILL_S
+        request.cost_s = choice.cost_s
+        request.prefilling = choice.prefill_s > LONG_PREFILL_S
         engine.long_prefills += request.prefilling
         engine.running[ticket] = request
         self._running[bid.key] = self._running.get(bid.key, 0) + 1
@@ -283,9 +301,10 @@ class Admission:
                     break
                 for waiter in model.order.line((r.waiter for r in model.waiting.values()), now_s):
                     request = model.waiting[waiter.ticket]
-                    if (engine := self._engine_for(model, request)) is not None:
+                    choice = self._choose(model, request.bid)
+                    if choice.engine is not None:
                         del model.waiting[waiter.ticket]
-                        grants.append(self._grant(model, request, engine, now_s))
+                        grants.append(self._grant(model, request, choice, now_s))
                         granted = True  # the order of the others has changed
                         break
         return grants
@@ -302,16 +321,6 @@ class Admission:
                 for ticket in list(model.waiting):
                     self.leave(ticket, now_s)
                     yield Refusal(ticket, "gone", None)
-
-    def _prefill_s(self, engine: _Engine, bid: Bid) -> float:
-        known_bytes = self._affinity.known_bytes(engine.lane.number, bid.prefix)
-        tokens = max(1.0, bid.prompt_tokens - known_bytes * bid.tokens_per_byte)
-        return tokens / (engine.lane.prefill_tokens_per_s or ASSUMED_PREFILL_TOKENS_PER_S)
-
-    def _cost_s(self, engine: _Engine, bid: Bid) -> float:
-        """Seconds of a slot, with all slots at work."""
-        speed = engine.lane.stream_tokens_per_s() or ASSUMED_DECODE_TOKENS_PER_S
-        return self._prefill_s(engine, bid) + bid.output_tokens / speed
 
     def _wait_s(
         self, model: _Model, ahead: Sequence[Waiter], bid: Bid, now_s: float

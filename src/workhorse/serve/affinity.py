@@ -1,25 +1,28 @@
 """Which engine has which beginnings of prompts in its cache, as far as one can know. Pure.
 
-A prompt's beginning is told by one digest for each further KiB of it. An engine that has seen a
-prompt is taken to have its beginning still, until so many others came that it was forgotten here:
-a wrong guess costs one prefill, which a request without any guess would have cost too.
+A prompt is told by digests of longer and longer beginnings. An engine that has seen a beginning is
+taken to have it still, until so many others came that it was forgotten here: a wrong guess costs
+one prefill, which a request without any guess would have cost too.
 """
 
 import zlib
 
-BLOCK_BYTES = 1024
-MOST_BLOCKS = 64  # what prompts differ in after 64 KiB decides nothing any more
+# Where the beginnings end. What prompts differ in after that decides nothing any more.
+ENDS_KIB = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+ENDS_BYTES = tuple(1024 * end for end in ENDS_KIB)
 MOST_REMEMBERED = 8192  # beginnings of all engines together: about 1 MB
+
+_SPANS = tuple(zip((0, *ENDS_BYTES), ENDS_BYTES, strict=False))
 
 
 def digests_of(prompt: bytes) -> tuple[int, ...]:
-    """One digest for each whole KiB that the prompt goes on, of all of it up to there."""
+    """A digest of each beginning that the prompt is long enough for."""
     found: list[int] = []
-    digest = 0
-    for start in range(
-        0, min(len(prompt), MOST_BLOCKS * BLOCK_BYTES) - BLOCK_BYTES + 1, BLOCK_BYTES
-    ):
-        digest = zlib.crc32(prompt[start : start + BLOCK_BYTES], digest)
+    digest, size_bytes = 0, len(prompt)
+    for start, end in _SPANS:
+        if end > size_bytes:
+            break
+        digest = zlib.crc32(prompt[start:end], digest)
         found.append(digest)
     return tuple(found)
 
@@ -40,9 +43,9 @@ class Affinity:
 
     def known_bytes(self, engine: int, digests: tuple[int, ...]) -> int:
         """How much of the prompt the engine should have: the longest beginning it was given."""
-        for blocks in range(len(digests), 0, -1):
-            if (engine, digests[blocks - 1]) in self._seen:
-                return blocks * BLOCK_BYTES
+        for index in range(len(digests) - 1, -1, -1):
+            if (engine, digests[index]) in self._seen:
+                return ENDS_BYTES[index]
         return 0
 
     def forget(self, engine: int) -> None:

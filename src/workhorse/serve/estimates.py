@@ -59,7 +59,8 @@ class Estimates:
 
 def text_bytes(prompt: bytes) -> int:
     """The size of a prompt as text: an image in it counts as so much text."""
-    if b";base64," not in prompt:
+    # Less text than a small image has is not worth the search.
+    if len(prompt) < IMAGE_BYTES or b";base64," not in prompt:
         return len(prompt)
     text, images = _EMBEDDED_FILE.subn(b"", prompt)
     return len(text) + images * IMAGE_BYTES

@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 
 from workhorse.records import EngineReading
 from workhorse.serve.backend import Backend, Roster, Served
@@ -115,6 +115,7 @@ class Live:
         latest = flow.latest(now_s)
         depth = _middle(one.depth_tokens for one in latest)
         streams = _middle(one.streams for one in latest)
+        shares = [one.prefill_share for one in latest if one.prefill_share is not None]
         return EngineReading(
             model_name=served.model_name,
             state=served.backend.state,
@@ -128,6 +129,8 @@ class Live:
             ttft_s=_middle(one.ttft_s for one in latest),
             depth_tokens=None if depth is None else round(depth),
             streams=None if streams is None else round(streams),
+            prefill_share=fmean(shares) if shares else None,
+            queue_limit=self.queue_limit,
         )
 
 

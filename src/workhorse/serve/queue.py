@@ -33,9 +33,11 @@ class Place:
     Entering waits for the slot and raises `Busy` when there is no room; leaving gives it back.
     """
 
-    def __init__(self, queue: "Queue", ask: Ask, bid: Bid, served: Served) -> None:
+    def __init__(
+        self, queue: "Queue", ask: Ask, bid: Bid, prompt_bytes: int, served: Served
+    ) -> None:
         self.served = served
-        self.ask, self.bid = ask, bid
+        self.ask, self.bid, self.prompt_bytes = ask, bid, prompt_bytes
         self.arrived_s = queue.clock()
         self.position: int | None = None  # when it came; None: it did not wait
         self.expected_wait_s: float | None = None
@@ -114,7 +116,7 @@ class Queue:
         self._served: dict[int, Served] = {}
         self._restarts: dict[int, int] = {}
         self._seen: tuple[Served, ...] | None = None
-        self._stale = True  # speeds or engines have changed since the admission saw them
+        self._learned = False  # of a speed that the admission has not seen yet
         self._look: asyncio.TimerHandle | None = None
         live.waiting = lambda served: len(self._admission.waiting(served.model_name, clock()))
         live.queue_limit = length
@@ -142,7 +144,7 @@ class Queue:
             tpm=None if key is None else key.tpm,
             concurrency=None if key is None else key.concurrency,
         )
-        return Place(self, ask, bid, served)
+        return Place(self, ask, bid, size_bytes, served)
 
     def waiting(self, served: Served) -> tuple[Place, ...]:
         """The requests in line for an engine's model, the next one first."""
@@ -205,10 +207,9 @@ class Queue:
             self._live.answered(
                 place.served, place.counts, ttft_s=ttft_s, streams=streams, took_s=took_s
             )
-            estimates = self._estimates_of(place.bid.model)
-            estimates.learn(text_bytes(place.ask.prompt), place.counts)
+            self._estimates_of(place.bid.model).learn(place.prompt_bytes, place.counts)
+            self._learned = True
             self._metrics.count_tokens(place.counts)
-            self._stale = True
         self._metrics.e2e_request_latency_s.observe(now_s - place.arrived_s)
         self._usage.note(_used(place, outcome, took_s))
 
@@ -281,14 +282,25 @@ class Queue:
     def _refresh(self, now_s: float, *, anyway: bool = False) -> None:
         """Show the admission the engines as they are now, when they may have changed."""
         served = self._roster.served
-        if served is self._seen and not self._stale and not anyway and len(served) == 1:
+        if served is self._seen and len(served) == 1 and not (self._learned or anyway):
             return  # the usual case: which state one engine alone is in decides nothing
-        self._seen, self._stale = served, False
+        changed, self._seen, self._learned = served is not self._seen, served, False
         lanes = tuple(self._lane(one) for one in served)
         self._tell(self._admission.set_engines(lanes, now_s))
+        if changed:
+            self._forget_the_gone(served)
+
+    def _forget_the_gone(self, served: tuple[Served, ...]) -> None:
+        """A service that is reloaded for months has had many engines."""
+        there = {one.backend for one in served}
+        for backend, number in tuple(self._numbers.items()):
+            if backend not in there and not self._admission.running(number):
+                del self._numbers[backend], self._served[number], self._restarts[number]
 
     def _lane(self, served: Served) -> Lane:
-        number = self._numbers.setdefault(served.backend, len(self._numbers) + 1)
+        number = self._numbers.get(served.backend)
+        if number is None:
+            number = self._numbers[served.backend] = self.next_ticket()
         self._served[number] = served
         restarts = served.backend.restarts
         if restarts != self._restarts.setdefault(number, restarts):
