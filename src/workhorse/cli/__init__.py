@@ -16,6 +16,13 @@ VERBS: dict[str, Text] = {
         "turn this machine into a verified LLM service on loopback",
         "把本机变成经过验证的本地大模型服务",
     ),
+    "status": Text(
+        "show how the running service is, also as an exit code", "查看运行中服务的状态（含退出码）"
+    ),
+    "reload": Text(
+        "bring other settings or another engine into a running service, without refusing a request",
+        "让运行中的服务换用新配置或新引擎，不拒绝任何请求",
+    ),
     "probe": Text("show what this machine is and can do", "查看本机的硬件与能力"),
     "doctor": Text(
         "say what is wrong with this machine, what it costs and what to do",
@@ -30,6 +37,7 @@ VERBS: dict[str, Text] = {
         "find the cause of a failure in a log, and the fix", "从日志找出故障原因与解决办法"
     ),
     "bench": Text("measure a running service", "测量正在运行的服务"),
+    "keys": Text("make, list and revoke the keys of the service", "创建、列出和吊销服务的密钥"),
     "usage": Text(
         "show what each key used: requests, tokens, time", "查看各密钥的用量：请求、token、时间"
     ),

@@ -164,13 +164,14 @@ class Access:
     def _judge(self, request: web.Request) -> None:
         resource = request.match_info.route.resource
         path = resource.canonical if resource is not None else ""
-        own = path.startswith(OWN)
-        if not self.asks_for_key and not (own and request.method != "GET"):
+        own = path.startswith(OWN) and self.token is not None
+        changes = own and request.method != "GET"
+        if not self.asks_for_key and not changes:
             return
         secret = sent_secret(request)
         if own and self._is_own(request, secret):
             return
-        if own and request.method != "GET":
+        if changes:
             raise NotLetIn(403, _ONLY_OWN, _ASK_OWN)
         verdict = self._ring.judge(secret, time.time())
         if isinstance(verdict, Key):
