@@ -55,7 +55,8 @@ Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 class GuardSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How closely the running service is watched, from where on it is an alarm, who is told."""
 
-    period_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 10.0  # between two readings
+    on: bool = True
+    period_s: Annotated[float, msgspec.Meta(ge=0.05, le=3600)] = 5.0  # between two readings
     decode_share: Share = 0.7  # of the expected speed; below it decode has collapsed
     vram_share: Share = 0.9
     disk_free_bytes: Annotated[int, msgspec.Meta(ge=0)] = 2 * 10**9
@@ -63,7 +64,8 @@ class GuardSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of_latest: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 8  # … of so many
     clear_after: Count = 12  # good ones in a row
     repeat_s: Seconds = 600.0  # one alarm is told at most once in this time
-    webhook: str | None = None  # each alarm is posted there as JSON
+    # Each alarm is posted there as JSON; nothing is sent anywhere without it.
+    webhook: Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/]")] | None = None
 
 
 class MessageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -210,7 +210,9 @@ class OpenDriver:
         nvml = self._nvml
         handles: dict[int, Any] = {}
         if index not in self._lasting:
-            lasting = _ask_gpu(nvml, index, handles, several=False, queries=self._queries)
+            lasting = _ask_gpu(
+                nvml, index, handles, several=False, queries=self._queries, processes=False
+            )
             if "error" in lasting:
                 return lasting
             self._lasting[index] = lasting
