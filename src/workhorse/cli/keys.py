@@ -225,9 +225,10 @@ def moment(word: str) -> datetime:
     now = datetime.now(UTC)
     try:
         if match := _SPAN.fullmatch(word):
-            return now + timedelta(hours=int(match[1]) * _HOURS[match[2]])
-        after = date.fromisoformat(word) + timedelta(days=1)
-        ends = datetime(after.year, after.month, after.day).astimezone()
+            ends = now + timedelta(hours=int(match[1]) * _HOURS[match[2]])
+        else:
+            after = date.fromisoformat(word) + timedelta(days=1)
+            ends = datetime.fromisoformat(after.isoformat()).astimezone()
     except (ValueError, OverflowError) as error:
         raise argparse.ArgumentTypeError(
             f"{word} is no time (such as 12h, 30d, 8w, 2027-01-31)"
