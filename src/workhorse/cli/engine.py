@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from workhorse.cli.arguments import positive
 from workhorse.cli.engine_work import (
+    Cards,
     Work,
     build_here,
     install_from,
@@ -19,8 +20,10 @@ from workhorse.cli.show import console, print_table, print_verdict
 from workhorse.codec import to_json
 from workhorse.config import places
 from workhorse.engines.supply.builds import Build
+from workhorse.engines.supply.cuda_recipe import AUTO
 from workhorse.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, AppError
 from workhorse.knowledge.cpu_variants import NATIVE, variants
+from workhorse.knowledge.cuda_build import DEFAULT_OPTION, architectures, cuda_options
 from workhorse.records import Verdict
 from workhorse.text import Language, Text
 from workhorse.units import UNKNOWN, show_bytes
@@ -30,6 +33,9 @@ ACTIONS = ("list", "install", "build", "verify", "remove")
 GOES_WITH = {
     "name": ("install", "build"),
     "cpu": ("build",),
+    "gpu": ("build",),
+    "option": ("build",),
+    "no_cublas": ("build",),
     "compiler": ("build",),
     "jobs": ("build",),
     "sha256": ("install",),
@@ -41,6 +47,7 @@ ALL = "all"
 def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     """The options of `engine`."""
     names = [NATIVE, *(variant.name for variant in variants()), ALL]
+    chosen = [one.name for one in cuda_options() if one.name != DEFAULT_OPTION]
     words = {
         "action": Text(
             "list: what is there; install: take a build from a folder, an archive or an address; "
@@ -57,6 +64,19 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
         "cpu": Text(
             f"build for these CPUs: {', '.join(names)} (default {NATIVE}: this one)",
             f"适用的 CPU：{'、'.join(names)}（默认 {NATIVE}：本机）",
+        ),
+        "gpu": Text(
+            f"also make CUDA code for these cards: {AUTO} (those that are here), "
+            f"{', '.join(one.name for one in architectures())}",
+            f"同时为这些显卡生成 CUDA 代码：{AUTO}（本机显卡）、"
+            f"{'、'.join(one.name for one in architectures())}",
+        ),
+        "option": Text(
+            f"choices of CUDA code: {', '.join(chosen)}", f"CUDA 代码的选项：{'、'.join(chosen)}"
+        ),
+        "no_cublas": Text(
+            "do not fetch cuBLAS (581 MB); the system's is used",
+            "不下载 cuBLAS（581 MB），使用系统自带的",
         ),
         "compiler": Text(
             "packaged: from the package registry, needs nothing else; system: gcc and cmake of "
@@ -77,6 +97,9 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     parser.add_argument("what", nargs="*", metavar="WHAT", help=said["what"])
     parser.add_argument("--name", help=said["name"])
     parser.add_argument("--cpu", nargs="+", type=cpu, metavar="CPU", help=said["cpu"])
+    parser.add_argument("--gpu", nargs="+", metavar="ARCH", help=said["gpu"])
+    parser.add_argument("--option", nargs="+", choices=chosen, help=said["option"])
+    parser.add_argument("--no-cublas", action="store_true", help=said["no_cublas"])
     parser.add_argument("--compiler", choices=("packaged", "system"), help=said["compiler"])
     parser.add_argument("--jobs", type=positive, metavar="N", help=said["jobs"])
     parser.add_argument("--sha256", type=sha256, metavar="HEX", help=said["sha256"])
@@ -179,8 +202,20 @@ def run_build(args: argparse.Namespace, work: Work) -> int:
         wanted = [variant.name for variant in variants(platform.machine())]
     if args.name and len(wanted) > 1:
         raise usage(Text("--name goes with one --cpu only.", "--name 只能与一个 --cpu 同用。"))
+    if not args.gpu and (args.option or args.no_cublas):
+        raise usage(
+            Text(
+                "--option and --no-cublas go with --gpu.", "--option、--no-cublas 需与 --gpu 同用。"
+            )
+        )
+    gpu = Cards(args.gpu, args.option or [], cublas=not args.no_cublas) if args.gpu else None
     built = build_here(
-        work, wanted, name=args.name, compiler=args.compiler or "packaged", jobs_asked=args.jobs
+        work,
+        wanted,
+        name=args.name,
+        compiler=args.compiler or "packaged",
+        jobs_asked=args.jobs,
+        gpu=gpu,
     )
     return tell_built(built, args)
 
@@ -237,8 +272,8 @@ def refuse_misplaced(args: argparse.Namespace) -> None:
             with_actions = " / ".join(f"engine {action}" for action in actions)
             raise usage(
                 Text(
-                    f"--{option} only goes with `{with_actions}`.",
-                    f"--{option} 只能与 `{with_actions}` 同用。",
+                    f"--{option.replace('_', '-')} only goes with `{with_actions}`.",
+                    f"--{option.replace('_', '-')} 只能与 `{with_actions}` 同用。",
                 )
             )
     if args.action == "list" and args.what:

@@ -13,7 +13,17 @@ from workhorse.config import Places
 from workhorse.engines.find import binary_build
 from workhorse.engines.supply.build import Order, make_builds, unfinished
 from workhorse.engines.supply.builds import Build, Builds, disk_bytes
+from workhorse.engines.supply.card_check import (
+    ATTENTION,
+    PLAIN,
+    card_finding,
+    card_not_seen,
+    compare,
+    has_test,
+)
 from workhorse.engines.supply.check import answered, damaged_files, judge_build
+from workhorse.engines.supply.choose import gpu_nearness
+from workhorse.engines.supply.cuda_recipe import cuda_order
 from workhorse.engines.supply.install import downloads, install_build
 from workhorse.engines.supply.manifest import PROOF, Manifest
 from workhorse.engines.supply.proof import (
@@ -25,7 +35,7 @@ from workhorse.engines.supply.proof import (
 )
 from workhorse.engines.supply.recipe import build_name, jobs
 from workhorse.engines.supply.toolchain import CompilerKind
-from workhorse.errors import EXIT_NO, AppError
+from workhorse.errors import EXIT_NO, EXIT_USAGE, AppError
 from workhorse.knowledge.cpu_variants import NATIVE, variants
 from workhorse.knowledge.engine_sources import llamacpp_source
 from workhorse.machine.open_root import open_files
@@ -63,6 +73,15 @@ class Work:
     def builds(self) -> Builds:
         """The builds of this installation."""
         return Builds(self.where.engines)
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """The cards that CUDA code is asked for."""
+
+    architectures: Sequence[str]  # sm_70 …, auto
+    options: Sequence[str]
+    cublas: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +126,27 @@ def build_here(
     name: str | None,
     compiler: CompilerKind,
     jobs_asked: int | None,
+    gpu: Cards | None = None,
 ) -> list[Build]:
     """Make a build for each of the variants by name; raises AppError."""
     source = llamacpp_source()
     known = {variant.name: variant for variant in variants(platform.machine())}
     machine = read_machine(open_files(ROOT))
+    cuda = cuda_order(gpu.architectures, gpu.options, machine) if gpu else None
+    if cuda is not None and compiler == "system":
+        raise no_system_cuda()
     at_once = jobs(jobs_asked, len(machine.limits.cpus), machine.memory.available_bytes)
     orders = []
     for word in wanted:
         variant = None if word == NATIVE else known[word]
-        called = name or build_name(variant, source)
-        orders.append(Order(called, source, variant, compiler, at_once))
+        called = name or build_name(variant, source, cuda.name if cuda else None)
+        cublas = gpu is not None and gpu.cublas
+        orders.append(Order(called, source, variant, compiler, at_once, cuda, cublas))
 
     def prove(folder: Path, manifest: Manifest) -> None:
         verdict = judge_build(manifest, damaged_files(folder, manifest), machine)
         if not verdict.blocked:
-            verdict = Verdict((*verdict.findings, try_out(work, folder, manifest)))
+            verdict = Verdict((*verdict.findings, *try_out(work, folder, manifest, machine)))
         work.tell.found(verdict)  # of another CPU: made all the same, for the machine it is for
 
     return make_builds(orders, work.builds, work.where.tools, work.where.logs, prove, work.tell)
@@ -136,7 +160,7 @@ def install_from(work: Work, origin: str, *, name: str | None, sha256: str | Non
         # Its files were compared with the record just before.
         verdict = judge_build(manifest, (), machine)
         refuse_blocked(verdict)
-        work.tell.found(Verdict((*verdict.findings, try_out(work, folder, manifest))))
+        work.tell.found(Verdict((*verdict.findings, *try_out(work, folder, manifest, machine))))
 
     work.tell.stage(Text("fetching the build", "获取构建"))
     return install_build(
@@ -171,13 +195,16 @@ def verify_one(work: Work, build: Build, machine: Machine) -> Verdict:
     if verdict.blocked:
         return verdict
     try:
-        return Verdict((*verdict.findings, try_out(work, build.folder, manifest)))
+        return Verdict((*verdict.findings, *try_out(work, build.folder, manifest, machine)))
     except AppError as error:
         return Verdict((*verdict.findings, does_not_answer(manifest, error)))
 
 
-def try_out(work: Work, folder: Path, manifest: Manifest) -> Finding:
-    """Have it answer the golden prompt with the embedded model; keeps the proof beside it."""
+def try_out(work: Work, folder: Path, manifest: Manifest, machine: Machine) -> list[Finding]:
+    """Have it answer the golden prompt with the embedded model; keeps the proof beside it.
+
+    Where a card is here that it has code for, the card has to compute as the CPU does.
+    """
     work.tell.stage(Text("fetching the model", "下载模型"))
     model = embedded_model(work.where.data, work.tell.progress)
     work.tell.stage(Text(f"asking {manifest.name}", f"测试 {manifest.name}"))
@@ -193,8 +220,32 @@ def try_out(work: Work, folder: Path, manifest: Manifest) -> Finding:
     )
     log_path = work.where.logs / f"verify-{manifest.name}.log"
     answer = asyncio.run(first_answer(proven_build(folder, manifest, proof), model, log_path))
-    write_proof(folder, replace(proof, answer=answer.text, took_s=round(answer.took_s, 2)))
-    return answered(manifest, answer.text, answer.took_s)
+    proof = replace(proof, answer=answer.text, took_s=round(answer.took_s, 2))
+    found = [answered(manifest, answer.text, answer.took_s)]
+    if gpu_nearness(manifest, machine):
+        told, attention_right = try_card(work, folder, manifest, sees=asked.gpu_architectures != ())
+        found += told
+        proof = replace(proof, attention_right=attention_right)
+    write_proof(folder, proof)
+    return found
+
+
+def try_card(
+    work: Work, folder: Path, manifest: Manifest, *, sees: bool
+) -> tuple[list[Finding], bool | None]:
+    """What the card says of the build's code, and whether its attention is right."""
+    if not sees:
+        return [card_not_seen(manifest)], None
+    if not has_test(manifest):
+        return [], None
+    logs, found = work.where.logs, []
+    plain, attention = Text("arithmetic", "运算"), Text("flash attention", "flash attention")
+    work.tell.stage(Text("comparing the card with the CPU", "对比显卡与 CPU 的结果"))
+    compared = compare(folder, PLAIN, logs / f"card-{manifest.name}.log")
+    found.append(card_finding(manifest, compared, plain))
+    compared = compare(folder, ATTENTION, logs / f"card-attention-{manifest.name}.log")
+    found.append(card_finding(manifest, compared, attention))
+    return found, compared.good if compared else None
 
 
 def remove_builds(work: Work, names: Sequence[str], *, tools: bool) -> int:
@@ -214,6 +265,17 @@ def remove_builds(work: Work, names: Sequence[str], *, tools: bool) -> int:
                 with local_errors(folder):
                     shutil.rmtree(folder)
     return freed_bytes
+
+
+def no_system_cuda() -> AppError:
+    """CUDA code is made by the packaged compiler."""
+    return AppError(
+        Text(
+            "CUDA code is made by the packaged compiler only.", "CUDA 代码只能用打包的编译器生成。"
+        ),
+        Text("Leave out --compiler system.", "请不要加 --compiler system。"),
+        exit_code=EXIT_USAGE,
+    )
 
 
 def refuse_blocked(verdict: Verdict) -> None:

@@ -63,6 +63,31 @@ def check_gpu_code(machine: Machine, build: EngineBuild) -> tuple[Finding, ...]:
     )
 
 
+def check_attention(build: EngineBuild, *, on_cards: bool) -> tuple[Finding, ...]:
+    """A warning when flash attention stays off because nobody saw it right on a card."""
+    if build.flash_attention or not on_cards:
+        return ()
+    return (
+        Finding(
+            code="engine.attention-unproven",
+            level="warning",
+            seen=Text(
+                f"Flash attention of {build.version} has not been compared with the CPU's on this "
+                "card; it stays off.",
+                f"{build.version} 的 flash attention 尚未在本卡上与 CPU 结果对比，因此保持关闭。",
+            ),
+            why=Text(
+                "A compiler once made code of it that writes garbage. Without it prompts are read "
+                "more slowly and the KV cache is not quantised.",
+                "曾有编译器生成的代码输出乱码。关闭后提示词处理较慢，KV 缓存也不能量化。",
+            ),
+            remedy=Text("Have the card prove it.", "请在显卡上验证。"),
+            source="manifest.json: flash_attention; proof.json",
+            command="workhorse engine verify",
+        ),
+    )
+
+
 def architecture(gpu: Gpu) -> str | None:
     """The GPU's code name for compilers, such as `sm_70`; `None` when not known."""
     if gpu.compute_capability is None:

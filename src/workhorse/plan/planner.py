@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 from workhorse.plan.checkpoints import choose_checkpoints
 from workhorse.plan.checks import (
+    check_attention,
     check_cpu,
     check_gpu_access,
     check_gpu_code,
@@ -146,7 +147,15 @@ def decide_course(
             sizes,
             cards,
             ram_room(machine, wish.headroom),
-            tuple(layouts(model, wish, batch_tokens, shared_kv=shares_kv(model, build))),
+            tuple(
+                layouts(
+                    model,
+                    wish,
+                    batch_tokens,
+                    shared_kv=shares_kv(model, build),
+                    flash_attention=build.flash_attention or not usable_gpus(machine, build),
+                )
+            ),
             Abilities.of(build),
             lazy=lazy,
             least_bits=wish.least_bits,
@@ -231,6 +240,7 @@ def findings(
         *check_cpu(machine, build),
         *check_gpu_code(machine, build),
         *check_gpu_access(machine),
+        *check_attention(build, on_cards=bool(placed.cards)),
         *check_gpu_room(gpus, model, wish, placed),
         *check_fullness(placed),
         *check_model(model, wish.context_tokens),

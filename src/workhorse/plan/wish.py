@@ -1,7 +1,7 @@
 """What the user asked for, and the settings to try for it, best first."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from workhorse.plan.memory import Layout
@@ -58,21 +58,30 @@ def shares_kv(model: Model, build: EngineBuild) -> bool:
 
 
 def layouts(
-    model: Model, wish: Wish, batch_tokens: int, *, shared_kv: bool = False
+    model: Model,
+    wish: Wish,
+    batch_tokens: int,
+    *,
+    shared_kv: bool = False,
+    flash_attention: bool = True,
 ) -> Iterator[Layout]:
     """Settings to try, best first: what is given up, in the order users miss it least.
 
-    A smaller KV type, fewer slots, a shorter context; never below what the user asked.
+    A smaller KV type, fewer slots, a shorter context; never below what the user asked. Without
+    flash attention the KV stays F16: the engine refuses to start with a quantised one.
     """
     context = context_for(model, wish)
     slots = wish.slots or _PURPOSES[wish.purpose or "chat"][1]
     for layout in _smaller(context, slots, wish):
+        if layout.kv_type_k != "f16" and not flash_attention:
+            layout = replace(layout, kv_type_k="f16", kv_type_v="f16")
         if layout.kv_type_k == "f16" or quantised_kv_fits(model):
             yield Layout(
                 layout.context_tokens,
                 layout.slots,
                 layout.kv_type_k,
                 layout.kv_type_v,
+                flash_attention=flash_attention,
                 micro_batch_tokens=batch_tokens,
                 shared_kv=shared_kv and layout.slots > 1,
             )
@@ -112,15 +121,23 @@ def layout_reasons(layout: Layout, model: Model, wish: Wish) -> tuple[Reason, ..
         Reason("context", str(layout.context_tokens), context),
         Reason("slots", str(layout.slots), slots),
         Reason("kv", layout.kv_type_k, kv[layout.kv_type_k]),
-        Reason(
-            "flash attention",
-            "on",
-            Text(
-                "Less scratch memory, and quantised KV needs it; the golden prompt checks it.",
-                "节省临时内存，量化 KV 也依赖它；启动时由标准提示词验证。",
-            ),
-        ),
+        flash_reason(on=layout.flash_attention),
     )
+
+
+def flash_reason(*, on: bool) -> Reason:
+    """Why flash attention is on, or left off."""
+    if on:
+        because = Text(
+            "Less scratch memory, and quantised KV needs it; the golden prompt checks it.",
+            "节省临时内存，量化 KV 也依赖它；启动时由标准提示词验证。",
+        )
+    else:
+        because = Text(
+            "This build has not shown on a card yet that its flash attention is right.",
+            "该构建尚未在显卡上证明其 flash attention 结果正确。",
+        )
+    return Reason("flash attention", "on" if on else "off", because)
 
 
 def _context_words(layout: Layout, model: Model, wish: Wish) -> Text:

