@@ -41,7 +41,8 @@ def read_process(pid: int, proc: Path = PROC) -> LiveProcess | None:
     if len(fields) < 20 or fields[0] in ("Z", "X"):
         return None
     try:
-        executable = str((proc / str(pid) / "exe").readlink())
+        # An update of the package replaces the file under a running program.
+        executable = str((proc / str(pid) / "exe").readlink()).removesuffix(" (deleted)")
     except OSError:
         executable = None
     return LiveProcess(pid, int(fields[19]), executable)

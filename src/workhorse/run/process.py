@@ -249,7 +249,8 @@ class EngineProcess:
     async def stop(self, grace_s: float | None = None) -> None:
         """End the process and its group: TERM, TERM again, KILL after `grace_s` seconds.
 
-        None: the launch's own grace. Safe to call at any time and more than once. Cancelling it kills the engine at once.
+        None: the launch's own grace. Safe to call at any time and more than once. Cancelling it
+        kills the engine at once.
         """
         if self._popen is None:
             return
@@ -274,6 +275,10 @@ class EngineProcess:
                 ),
                 speaker="engine",
             )
+
+    def kill(self) -> None:
+        """Kill the process and its group; `stop` waits for their end."""
+        self._signal_group(signal.SIGKILL)
 
     async def ends_within(self, wait_s: float) -> bool:
         """Whether the process has ended, waiting up to `wait_s` for it."""

@@ -31,12 +31,13 @@ class ServiceFile:
     token: str
     engines: tuple[LiveProcess, ...] = ()
     config: str | None = None
+    tls: bool = False
 
     @property
     def url(self) -> str:
         """Where it can be asked from this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        return f"http{'s' if self.tls else ''}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def lives(self, proc: Path = Path("/proc")) -> bool | None:
         """Whether the service still runs; None: it was not started here, nobody can tell."""

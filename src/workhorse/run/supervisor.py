@@ -95,6 +95,12 @@ class Supervisor:
         self._owner: asyncio.Task[None] | None = None
         self._stopping = False
 
+    @property
+    def owned(self) -> bool:
+        """Whether the engine has an owner, or has ended for good: what a watchdog may count on."""
+        over = self.status.state in ("stopped", "given_up")
+        return over or (self._owner is not None and not self._owner.done())
+
     def on_change(self, observer: Callable[[Status], None]) -> None:
         """Call `observer` with each new status, soon after it came."""
         self._observers.append(observer)

@@ -23,6 +23,7 @@ from workhorse.plan.wish import Wish
 from workhorse.records import EngineBuild, Machine, Model, Plan, Reason
 from workhorse.store import Store
 from workhorse.text import Text
+from workhorse.up.room import Held, without
 
 Fetching = Callable[[int, int | None], None]
 
@@ -69,16 +70,29 @@ class Ground:
         return Decision(self.machine, model, self.picked.explain(plan))
 
 
-def decide(ask: Ask, where: Places, fetching: Fetching) -> Decision:
-    """Probe, fetch what is missing, read the model and plan. Starts nothing; blocks."""
+@dataclass(frozen=True, slots=True)
+class Running:
+    """An engine that runs and that the next plan shall replace."""
+
+    held: Held
+    before: Machine  # as it was before that engine ran
+
+
+def decide(
+    ask: Ask, where: Places, fetching: Fetching, instead_of: Running | None = None
+) -> Decision:
+    """Probe, fetch what is missing, read the model and plan. Starts nothing; blocks.
+
+    `instead_of`: planned as if that engine had ended already.
+    """
     # A typing error shows before any fetch.
     asked = read_model(ask.model, quant=ask.quant) if ask.model else None
-    ground = look_around(ask, where)
+    ground = look_around(ask, where, instead_of)
     model = asked or read_gguf(embedded_model(where.data, fetching))
     return ground.decide(model, ask.wish)
 
 
-def look_around(ask: Ask, where: Places) -> Ground:
+def look_around(ask: Ask, where: Places, instead_of: Running | None = None) -> Ground:
     """The machine that is asked about, the engine for it, and what was measured on it."""
     builds = Builds(where.engines)
     named = named_engine(ask.engine, builds) if ask.engine else None
@@ -86,7 +100,11 @@ def look_around(ask: Ask, where: Places) -> Ground:
         machine = composed_machine(ask.parts) if ask.parts else probe(ask.machine_root or Path("/"))
         return Ground(machine, named or assumed_engine(machine), ())
     folder = local_folder(ask.model) if ask.model else None
-    machine = probe(disk_path=folder or where.models)
+    if instead_of is None:
+        machine = probe(disk_path=folder or where.models)
+    else:  # nothing is measured while an engine works
+        now = probe(disk_path=folder or where.models, measure_s=0)
+        machine = without(now, instead_of.held, instead_of.before)
     picked = named or pick_engine(builds, machine)
     if picked.build.kind == "embedded":
         refuse_unfit_cpu(machine, picked.build)

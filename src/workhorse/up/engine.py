@@ -2,7 +2,9 @@
 
 import asyncio
 import threading
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workhorse.config import Places
@@ -19,56 +21,123 @@ from workhorse.errors import EXIT_NO, AppError
 from workhorse.knowledge.packaged_models import packaged_models
 from workhorse.models.embedded import DEFAULT_MODEL
 from workhorse.plan.planner import served_name
-from workhorse.records import Plan, Verdict
+from workhorse.records import Launch, Plan, Verdict
 from workhorse.run.ask import ask_engine
+from workhorse.run.live_processes import MARKER_NAME, LiveProcess, read_process
 from workhorse.run.process import EngineProcess
 from workhorse.run.supervisor import EngineUnavailable, Supervisor
-from workhorse.serve.backend import Roster, Served, capacity_of
+from workhorse.serve.backend import READY, Served
 from workhorse.text import Text
-from workhorse.up.decide import Ask, Decision, decide
+from workhorse.up.decide import Ask, Decision, Running, decide
 from workhorse.up.measuring import READY_TIMEOUT_S
 from workhorse.up.teller import Teller
 
 LOG_LINES = 2000  # a load writes about 200
 
 
+@dataclass(frozen=True, slots=True)
+class Supervision:
+    """What all engines of a service have in common."""
+
+    marker: str  # by which the engines of a service that died are known
+    hung_after_s: float
+    on_change: Callable[[], None]  # called after an engine started, died or ended
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What an engine was started as: equal again means that starting it anew changes nothing."""
+
+    launch: Launch
+    version: str
+    files: tuple[tuple[str, int, int], ...]  # path, bytes, nanoseconds of the last change
+
+
 class Engine:
     """One engine's place behind the gateway: `planning` at first, then what its owner says.
 
-    It stays in the roster over every restart, so a request that waits for it never has to look
-    for another.
+    It stays over every restart, so a request that waits for it never has to look for another;
+    one that was replaced sends whoever still asks for it to its successor.
     """
 
-    def __init__(self, ask: Ask, where: Places, tell: Teller, roster: Roster) -> None:
+    def __init__(self, ask: Ask, where: Places, tell: Teller, supervision: Supervision) -> None:
         self.ask = ask
         self.decision: Decision | None = None
         self.supervisor: Supervisor | None = None
+        self.successor: Engine | None = None
+        self.log_name: str | None = None
         name = served_name(str(ask.model or packaged_models()[DEFAULT_MODEL].file_name))
         self.served = Served(name, self)
-        self._where, self._tell, self._roster = where, tell, roster
-        roster.put(self.served)
+        self.waiting = 0  # requests that ask for its address right now
+        self.loaded: Loaded | None = None  # of what it was started last
+        self._where, self._tell, self._supervision = where, tell, supervision
+        self._starts_before = 0  # under owners that a reload has replaced
+        self._free = asyncio.Event()  # nobody has to wait for a reload
+        self._free.set()
 
     @property
     def state(self) -> str:
         """The engine's state in one word."""
+        if not self._free.is_set():
+            return "reloading"
         return self.supervisor.status.state if self.supervisor else "planning"
 
     @property
     def restarts(self) -> int:
         """How often the engine was started again."""
-        return self.supervisor.status.restarts if self.supervisor else 0
+        return self._starts_before + (self.supervisor.status.restarts if self.supervisor else 0)
+
+    @property
+    def reason(self) -> Text | None:
+        """Why it is not ready."""
+        return self.supervisor.status.reason if self.supervisor else None
+
+    @property
+    def pid(self) -> int | None:
+        """The process that is there now."""
+        process = self.supervisor.process if self.supervisor else None
+        return None if process is None or process.exited.is_set() else process.pid
+
+    def live_process(self) -> LiveProcess | None:
+        """That process as it can be known again; None until it has become the engine."""
+        ready = self.supervisor is not None and self.supervisor.status.state == READY
+        return read_process(self.pid) if ready and self.pid is not None else None
 
     async def address(self, wait_s: float) -> str:
-        """Where the engine answers; see `Supervisor.address`."""
-        if self.supervisor is None:
-            raise EngineUnavailable(
-                Text("The service is still being set up.", "服务仍在准备中。"),
-                Text("Ask again in a few seconds.", "请几秒后重试。"),
-                speaker="gateway",
-            )
-        return await self.supervisor.address(wait_s)
+        """Where the engine answers; see `Supervisor.address`.
 
-    async def decide(self) -> Decision:
+        During a reload it waits for the reload's end, however long that takes: nobody is refused
+        for it.
+        """
+        self.waiting += 1
+        try:
+            while True:
+                await self._free.wait()
+                if self.successor is not None:
+                    return await self.successor.address(wait_s)
+                if self.supervisor is None:
+                    raise EngineUnavailable(
+                        Text("The service is still being set up.", "服务仍在准备中。"),
+                        Text("Ask again in a few seconds.", "请几秒后重试。"),
+                        speaker="gateway",
+                    )
+                try:
+                    return await self.supervisor.address(wait_s)
+                except EngineUnavailable:
+                    if self._free.is_set() and self.successor is None:
+                        raise
+        finally:
+            self.waiting -= 1
+
+    def hold(self) -> None:
+        """Whoever asks for the address waits from now on, until `release`."""
+        self._free.clear()
+
+    def release(self) -> None:
+        """Whoever waits goes on."""
+        self._free.set()
+
+    async def decide(self, instead_of: Running | None = None) -> Decision:
         """Probe, fetch and plan, off the event loop; a download ends when it is cancelled."""
         leaving = threading.Event()
 
@@ -78,24 +147,71 @@ class Engine:
             self._tell.fetching(done_bytes, total_bytes)
 
         try:
-            self.decision = await asyncio.to_thread(decide, self.ask, self._where, fetching)
+            self.decision = await asyncio.to_thread(
+                decide, self.ask, self._where, fetching, instead_of
+            )
         finally:
             leaving.set()
         return self.decision
 
     async def start(self, log_name: str) -> None:
         """Start what was decided and keep it alive; raises what fails at this first start."""
-        if self.decision is None:
-            raise RuntimeError("an engine is decided on before it starts")
-        plan = self.decision.plan
-        self.supervisor = supervise(
-            plan, self._where.logs / log_name, self._tell, golden=not self.ask.skip_golden
+        plan = self.plan
+        marker = self._supervision.marker
+        self.log_name = log_name
+        self.loaded = await asyncio.to_thread(loaded_by, plan)
+
+        async def verify(process: EngineProcess) -> None:
+            await self._verify(plan, process)
+
+        self.supervisor = Supervisor(
+            lambda port: marked(launch(plan, port), marker),
+            self._where.logs / log_name,
+            ready_timeout_s=READY_TIMEOUT_S,
+            explain=explain,
+            after_ready=verify,
+            hung_after_s=self._supervision.hung_after_s,
         )
-        planned = replace(self.served, capacity=capacity_of(plan))
-        self._roster.put(planned, instead_of=self.served)
-        self.served = planned
+        self.supervisor.on_change(lambda _: self._supervision.on_change())
         await self.supervisor.start()
         self.supervisor.on_change(self._tell.changed)
+
+    @property
+    def plan(self) -> Plan:
+        """What was decided; it has to be before anything starts."""
+        if self.decision is None:
+            raise RuntimeError("an engine is decided on before it starts")
+        return self.decision.plan
+
+    async def _verify(self, plan: Plan, process: EngineProcess) -> None:
+        golden = not self.ask.skip_golden
+        verdict = await verify_engine(plan, process, golden=golden)
+        self._tell.verified(verdict, golden=golden)
+        if verdict.blocked:
+            worst = next(f for f in verdict.findings if f.level == "blocker")
+            raise AppError(worst.seen, worst.remedy, speaker="engine", exit_code=EXIT_NO)
+
+    async def start_anew(self, decision: Decision, log_name: str) -> None:
+        """Start another plan in the place of what ran here, which has been stopped.
+
+        When that fails, what ran here is started once more and the error raised.
+        """
+        before = (self.decision, self.supervisor, self.loaded, self.log_name)
+        self._starts_before = self.restarts + 1
+        self.decision = decision
+        try:
+            await self.start(log_name)
+        except Exception:
+            self.decision, self.supervisor, self.loaded, self.log_name = before
+            if self.supervisor is not None:
+                self._starts_before -= self.supervisor.status.restarts
+                await self.supervisor.start()
+            raise
+
+    def kill(self) -> None:
+        """End the engine's process without waiting for anything; `stop` cleans up."""
+        if self.supervisor is not None and self.supervisor.process is not None:
+            self.supervisor.process.kill()
 
     async def stop(self) -> None:
         """End the engine; safe at any time and more than once."""
@@ -103,23 +219,19 @@ class Engine:
             await self.supervisor.stop()
 
 
-def supervise(plan: Plan, log_path: Path, tell: Teller, *, golden: bool) -> Supervisor:
-    """The engine's owner, which verifies it at each start before anybody is served."""
+def loaded_by(plan: Plan) -> Loaded:
+    """What the plan would load now."""
+    files = []
+    for path in (plan.model_path, *plan.engine.command[:1]):
+        with suppress(OSError):
+            found = Path(path).stat()
+            files.append((path, found.st_size, found.st_mtime_ns))
+    return Loaded(launch(plan, 0), plan.engine.version, tuple(files))
 
-    async def verify(process: EngineProcess) -> None:
-        verdict = await verify_engine(plan, process, golden=golden)
-        tell.verified(verdict, golden=golden)
-        if verdict.blocked:
-            worst = next(f for f in verdict.findings if f.level == "blocker")
-            raise AppError(worst.seen, worst.remedy, speaker="engine", exit_code=EXIT_NO)
 
-    return Supervisor(
-        lambda port: launch(plan, port),
-        log_path,
-        ready_timeout_s=READY_TIMEOUT_S,
-        explain=explain,
-        after_ready=verify,
-    )
+def marked(start: Launch, marker: str) -> Launch:
+    """The launch with the service's marker in its environment."""
+    return replace(start, env={**start.env, MARKER_NAME: marker})
 
 
 async def verify_engine(plan: Plan, process: EngineProcess, *, golden: bool) -> Verdict:

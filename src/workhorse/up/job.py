@@ -19,14 +19,14 @@ async def up(ask: Ask, where: Places, tell: Teller) -> int:
     service = Service(ask, where, tell)
     try:
         await service.open()
-        for engine in service.engines:
+        for engine in tuple(service.engines):
             tell.stage(Text("looking at this machine and planning", "检测本机并制定方案"))
             decision = await engine.decide()
             tell.decided(decision)
             if decision.plan.verdict.blocked:
                 return EXIT_NO
             tell.stage(Text("starting the engine", "启动引擎"))
-            await engine.start(service.log_name(engine))
+            await service.start(engine)
             tell.ready(decision.plan, service.url, time.monotonic() - began_s)
         await service.run()  # until cancelled
     finally:

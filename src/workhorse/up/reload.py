@@ -1,0 +1,212 @@
+"""Another engine, another plan or other settings under a service that goes on serving.
+
+Where memory allows, the new engine is loaded beside the old one and takes over; the old one's
+answers end. Otherwise new requests wait while it is started in the old one's place. No request is
+refused in either case, and what does not start leaves what was there.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from workhorse.errors import EXIT_NO, AppError
+from workhorse.records import Plan
+from workhorse.run.vitals import read_vitals
+from workhorse.serve.backend import READY
+from workhorse.settings import Settings, read_settings
+from workhorse.text import Text
+from workhorse.units import show_duration
+from workhorse.up.asks import asks_of, checked
+from workhorse.up.decide import Ask, Running
+from workhorse.up.engine import Engine, loaded_by
+from workhorse.up.room import Held, fits_beside, held_by
+
+if TYPE_CHECKING:
+    from workhorse.up.service import Service
+
+LOOK_S = 0.05  # how often it is looked whether the old engine's answers have ended
+
+How = Literal["kept", "replaced", "restarted", "added", "removed"]
+Say = Callable[[Text], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a reload did about one model."""
+
+    model_name: str
+    how: How
+
+
+class Reload:
+    """One reload of a service, from the settings to the last old answer."""
+
+    def __init__(self, service: "Service", say: Say, *, restart: bool = False) -> None:
+        self._service = service
+        self._say = say
+        self._restart = restart
+
+    async def run(self) -> tuple[Change, ...]:
+        """Do it; an AppError says what could not be done, and what was there goes on."""
+        service = self._service
+        settings = read_settings(service.ask.config) if service.ask.config else Settings()
+        asks = tuple(checked(one) for one in asks_of(service.ask, settings))
+        self._tell_what_stays(settings)
+        steps, gone = paired(service.engines, asks, service.make_engine)
+        changes = [await self._remove(engine) for engine in gone]
+        for engine, ask in steps:
+            if engine in service.engines:
+                changes.append(await self._renew(engine, ask))
+            else:
+                changes.append(await self._add(engine))
+        service.apply(settings)
+        return tuple(changes)
+
+    def _tell_what_stays(self, settings: Settings) -> None:
+        if settings.serve != self._service.settings.serve:
+            self._say(
+                Text(
+                    "what [serve] says holds from the next start on",
+                    "[serve] 中的设置将在下次启动时生效",
+                )
+            )
+
+    async def _renew(self, old: Engine, ask: Ask) -> Change:
+        """Another plan for a model that is served, in the way that memory allows."""
+        service, name = self._service, old.served.model_name
+        held = await asyncio.to_thread(memory_held, old)
+        new = service.make_engine(ask)
+        self._say(Text(f"planning {name} anew", f"正在为 {name} 重新制定方案"))
+        before = old.decision.machine if old.decision else None
+        decision = await new.decide(None if before is None else Running(held, before))
+        refuse_blocked(decision.plan)
+        ready = old.state == READY
+        loads = await asyncio.to_thread(loaded_by, decision.plan)
+        if ready and not self._restart and loads == old.loaded:
+            old.ask = ask
+            return Change(name, "kept")
+        if ready and fits_beside(decision.plan, decision.machine, held):
+            await self._start_beside(old, new)
+            return Change(name, "replaced")
+        await self._start_in_place(old, new)
+        return Change(name, "restarted")
+
+    async def _start_beside(self, old: Engine, new: Engine) -> None:
+        service = self._service
+        self._say(
+            Text(
+                f"starting the new engine beside the old one{self._takes(new.plan).en}",
+                f"在旧引擎旁启动新引擎{self._takes(new.plan).zh}",
+            )
+        )
+        service.leaving.append(new)  # until it is the one that serves
+        try:
+            await new.start(service.log_name(old, other=True))
+            service.put(new, instead_of=old)
+            service.leaving.append(old)
+        finally:
+            service.leaving.remove(new)
+        old.successor = new
+        await self._until_quiet(old)
+        await old.stop()
+        service.leaving.remove(old)
+
+    async def _start_in_place(self, old: Engine, new: Engine) -> None:
+        service = self._service
+        self._say(
+            Text(
+                "memory holds one engine at a time: new requests wait while it is restarted"
+                f"{self._takes(new.plan).en}",
+                f"内存只能容纳一个引擎：重启期间新请求将排队等待{self._takes(new.plan).zh}",
+            )
+        )
+        old.hold()
+        try:
+            await self._until_quiet(old)
+            await old.stop()
+            if new.decision is not None:
+                await old.start_anew(new.decision, service.log_name(old))
+            old.ask = new.ask
+            service.planned(old)
+        finally:
+            old.release()
+
+    async def _add(self, engine: Engine) -> Change:
+        service, name = self._service, engine.served.model_name
+        self._say(Text(f"adding {name}", f"正在添加 {name}"))
+        refuse_blocked((await engine.decide()).plan)
+        service.leaving.append(engine)
+        try:
+            await engine.start(service.log_name())
+            service.put(engine)
+        finally:
+            service.leaving.remove(engine)
+        return Change(name, "added")
+
+    async def _remove(self, engine: Engine) -> Change:
+        service, name = self._service, engine.served.model_name
+        self._say(Text(f"removing {name}", f"正在移除 {name}"))
+        service.drop(engine)
+        service.leaving.append(engine)
+        await self._until_quiet(engine)
+        await engine.stop()
+        service.leaving.remove(engine)
+        return Change(name, "removed")
+
+    async def _until_quiet(self, engine: Engine) -> None:
+        """Until the engine's running answers have ended, or the settings' patience has."""
+        wait_s = self._service.settings.supervision.reload_wait_s
+        if self._service.running(engine):
+            self._say(
+                Text(
+                    f"running answers end first (at most {show_duration(wait_s)})",
+                    f"等待正在进行的回答结束（最多 {show_duration(wait_s)}）",
+                )
+            )
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + wait_s
+        while self._service.running(engine) and loop.time() < deadline_s:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+
+    @staticmethod
+    def _takes(plan: Plan) -> Text:
+        load_s = plan.forecast.load_s
+        if load_s is None:
+            return Text("", "")
+        shown = show_duration(load_s.value)
+        return Text(f" (loading takes about {shown})", f"（加载约需 {shown}）")
+
+
+def paired(
+    engines: Iterable[Engine], asks: Iterable[Ask], make: Callable[[Ask], Engine]
+) -> tuple[list[tuple[Engine, Ask]], list[Engine]]:
+    """Each ask with the engine that serves its model, or with a new one; and who is left over."""
+    left = list(engines)
+    pairs = []
+    for ask in asks:
+        new = make(ask)
+        name = new.served.model_name
+        engine = next((one for one in left if one.served.model_name == name), new)
+        if engine in left:
+            left.remove(engine)
+        pairs.append((engine, ask))
+    return pairs, left
+
+
+def memory_held(engine: Engine) -> Held:
+    """What the engine's processes hold now; what was planned where that cannot be seen. Blocks."""
+    if engine.decision is None:
+        return Held()
+    process = engine.supervisor.process if engine.supervisor else None
+    if process is None or process.pid is None or process.exited.is_set():
+        return Held()
+    vitals = read_vitals(process.pid, process.launch.port)
+    return held_by(engine.plan, vitals.held_bytes if vitals else None)
+
+
+def refuse_blocked(plan: Plan) -> None:
+    """Raise what speaks against a plan; what serves now goes on."""
+    worst = next((f for f in plan.verdict.findings if f.level == "blocker"), None)
+    if worst is not None:
+        raise AppError(worst.seen, worst.remedy, exit_code=EXIT_NO)
