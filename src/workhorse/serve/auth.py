@@ -165,7 +165,7 @@ class Access:
         resource = request.match_info.route.resource
         path = resource.canonical if resource is not None else ""
         own = path.startswith(OWN) and self.token is not None
-        changes = own and request.method != "GET"
+        changes = own and request.method not in ("GET", "HEAD")
         if not self.asks_for_key and not changes:
             return
         secret = sent_secret(request)
