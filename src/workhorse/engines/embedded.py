@@ -40,6 +40,8 @@ def parser() -> argparse.ArgumentParser:
     settings.add_argument("-lv", "--verbosity", type=int, required=True)
     settings.add_argument("--cors-origins", default="")
     settings.add_argument("--no-ui", action="store_true")
+    settings.add_argument("--slot-save-path", default="")
+    settings.add_argument("--no-cache-idle-slots", action="store_true")
     settings.add_argument("--slots", action="store_true")
     settings.add_argument("--metrics", action="store_true")
     settings.add_argument("--embeddings", action="store_true")
@@ -73,6 +75,9 @@ def serve(argv: list[str]) -> int:
     params.kv_unified = asked.kv_unified
     if asked.kv_unified_per_slot is not None:
         params.kv_unified_per_slot = asked.kv_unified_per_slot
+    if asked.slot_save_path:
+        params.slot_save_path = f"{asked.slot_save_path.rstrip('/')}/"
+    params.cache_idle_slots = not asked.no_cache_idle_slots
     params.cors_origins, params.ui = asked.cors_origins, not asked.no_ui
     params.endpoint_slots, params.endpoint_metrics = asked.slots, asked.metrics
     params.embedding = asked.embeddings

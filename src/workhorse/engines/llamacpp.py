@@ -59,6 +59,13 @@ def settings(plan: Plan, port: int, host: str) -> tuple[str, ...]:
     ]
     if plan.shared_kv:
         wanted += [("--kv-unified",), ("--kv-unified-per-slot", str(plan.context_tokens))]
+    if plan.states_dir is not None:
+        wanted.append(("--slot-save-path", plan.states_dir))
+        if plan.shared_kv:
+            # Else each request moves what idle slots hold, templates too, to main memory, where
+            # one copy is left for all: of four clients that came at once two read all of it
+            # again (measured 2026-11).
+            wanted.append(("--no-cache-idle-slots",))
     if plan.context_checkpoints is not None:
         wanted.append(("--ctx-checkpoints", str(plan.context_checkpoints)))
     if plan.embeddings:

@@ -201,6 +201,7 @@ class Plan:
     context_checkpoints: int | None = None  # a slot; None: the model needs none
     shared_kv: bool = False  # one KV pool, of which each slot may use its context
     lazy_tables: bool = False  # tables are read by row from the disk
+    states_dir: str | None = None  # where slots are saved to; None: no templates are declared
 
 
 @dataclass(frozen=True, slots=True)
