@@ -18,12 +18,23 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     host: str = HOST
     port: int = PORT
-    certificate: str | None = None  # PEM files; both or none
+    certificate: str | None = None  # PEM files for TLS; both or none
     private_key: str | None = None
+    names: tuple[str, ...] = ()  # host names that clients know it by, such as behind a proxy
 
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86400)]
+
+
+class LimitsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one client may take of the gateway."""
+
+    body_mib: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 64
+    body_s: Annotated[float, msgspec.Meta(ge=1, le=86400)] = 120.0  # for a body to arrive
+    idle_s: Annotated[float, msgspec.Meta(ge=1, le=86400)] = 75.0  # before a request's header
+    stalled_s: Annotated[float, msgspec.Meta(ge=1, le=86400)] = 30.0  # an answer is not read
+    connections: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 2000
 
 
 class ModelSettings(
@@ -103,6 +114,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file; everything in it may be left out."""
 
     serve: ServeSettings = ServeSettings()
+    limits: LimitsSettings = LimitsSettings()
     model: tuple[ModelSettings, ...] = ()
     supervision: SupervisionSettings = SupervisionSettings()
     template: Annotated[tuple[TemplateSettings, ...], msgspec.Meta(max_length=32)] = ()

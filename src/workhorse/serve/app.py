@@ -64,7 +64,6 @@ def build_app(
     )
     app[QUEUE], app[ACCESS], app[LIMITS] = queue, access, limits
     app.cleanup_ctx.append(access.running)
-    app.cleanup_ctx.append(upstream.running)
     app.cleanup_ctx.append(usage.running)
     app.add_routes(Routes(roster, proxy, metrics).table())
     return app
@@ -83,6 +82,11 @@ class Gateway:
             handler_cancellation=True,  # a client that leaves ends its request
             shutdown_timeout=DRAIN_S,
         )
+
+    @property
+    def scheme(self) -> str:
+        """How clients speak to it."""
+        return "http" if self._tls is None else "https"
 
     async def start(self, host: str = "127.0.0.1", port: int = 8080) -> int:
         """Opens the port and returns it; port 0 takes a free one.
@@ -105,7 +109,7 @@ class Gateway:
             raise cannot_listen(host, port, reason) from error
         opened: int = self._runner.addresses[0][1]
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"{'http' if self._tls is None else 'https'}://{shown}:{opened}"
+        self.url = f"{self.scheme}://{shown}:{opened}"
         return opened
 
     async def stop(self) -> None:

@@ -20,6 +20,7 @@ from workhorse.units import MIB
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 BACKLOG = 1024  # clients that may connect in the same moment
+HEADER_LINE_BYTES, HEADER_COUNT = 8190, 128  # aiohttp's; Apache has 8190 and 100 (2026-11)
 # The answer of one whose body is not read reaches it only if the rest of it is taken in.
 LINGER_S = 2.0
 HANDSHAKE_S = 20.0
@@ -45,8 +46,6 @@ class Limits:
 
     body_bytes: int = 64 * MIB
     body_s: float = 120.0  # for a whole body to arrive
-    header_bytes: int = 8190  # each line of it, aiohttp's and Apache's default (2026-11)
-    header_count: int = 128
     idle_s: float = 75.0  # nginx's default; within it the whole header of a request must come
     stalled_s: float = 30.0  # an answer that is not read for so long is cut
     connections: int = 2000
@@ -130,9 +129,9 @@ class Connection(web.RequestHandler):
             server,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=limits.idle_s,
-            max_line_size=limits.header_bytes,
-            max_field_size=limits.header_bytes,
-            max_headers=limits.header_count,
+            max_line_size=HEADER_LINE_BYTES,
+            max_field_size=HEADER_LINE_BYTES,
+            max_headers=HEADER_COUNT,
             lingering_time=LINGER_S,
             access_log=None,  # type: ignore[arg-type]
             logger=_log,

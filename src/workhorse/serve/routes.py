@@ -10,7 +10,6 @@ from workhorse.errors import AppError
 from workhorse.serve.auth import NotLetIn
 from workhorse.serve.backend import READY, Roster
 from workhorse.serve.metrics import CLIENT_LEFT, CONTENT_TYPE, Metrics
-from workhorse.serve.origin import LOOPBACK as LOOPBACK
 from workhorse.serve.proxy import Proxy
 from workhorse.serve.refusal import json_response, refusal, refuse
 from workhorse.serve.sse import parse_object

@@ -36,6 +36,24 @@ class CertificateFiles:
         return found[0], found[1]
 
 
+def certificate_files(certificate: str | None, private_key: str | None) -> CertificateFiles | None:
+    """The files that the settings name; None: no TLS. AppError when one of the two is missing."""
+    if certificate is None and private_key is None:
+        return None
+    if certificate is None or private_key is None:
+        missing = "certificate" if certificate is None else "private_key"
+        raise AppError(
+            Text(f"TLS needs `{missing}` too.", f"TLS 还需要 `{missing}`。"),
+            Text(
+                "Set `certificate` and `private_key` of `[serve]`, or none of them.",
+                "请在 `[serve]` 中同时设置 `certificate` 与 `private_key`，或都不设。",
+            ),
+            speaker="gateway",
+            exit_code=EXIT_USAGE,
+        )
+    return CertificateFiles(Path(certificate), Path(private_key))
+
+
 def tls_context(files: CertificateFiles) -> ssl.SSLContext:
     """What a server needs to speak TLS with these files; AppError says which one is at fault."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

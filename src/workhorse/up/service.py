@@ -10,18 +10,21 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 
 from workhorse.config import Places
-from workhorse.errors import EXIT_NO, AppError
 from workhorse.records import Alarm, Reading
 from workhorse.run.live_processes import LiveProcess
 from workhorse.run.notify import Notify
 from workhorse.serve.activity import Activity
 from workhorse.serve.app import Gateway, build_app
+from workhorse.serve.auth import Access
 from workhorse.serve.backend import Roster, capacity_of
+from workhorse.serve.door import Limits
 from workhorse.serve.gate import Gate
+from workhorse.serve.key_store import KeyStore
 from workhorse.serve.live import Live
-from workhorse.serve.origin import LOOPBACK
+from workhorse.serve.tls import certificate_files
 from workhorse.settings import Settings, read_settings
 from workhorse.text import Text
+from workhorse.units import MIB
 from workhorse.up.asks import asks_of, checked
 from workhorse.up.control import Control
 from workhorse.up.decide import Ask
@@ -48,10 +51,23 @@ class Service:
         for one in asks:
             self.put(self.make_engine(one))
         self.control = Control(self)
-        app = build_app(self.roster, activity=self.activity, live=self.live)
+        serve, limits = self.settings.serve, self.settings.limits
+        app = build_app(
+            self.roster,
+            activity=self.activity,
+            access=Access(KeyStore(where.service), token=self.written.token, names=serve.names),
+            limits=Limits(
+                limits.body_mib * MIB,
+                limits.body_s,
+                limits.idle_s,
+                limits.stalled_s,
+                limits.connections,
+            ),
+            live=self.live,
+        )
         app.middlewares.append(self.gate.middleware)
         app.add_routes(self.control.table())
-        self.gateway = Gateway(app)
+        self.gateway = Gateway(app, certificate_files(serve.certificate, serve.private_key))
         self.port: int | None = None  # once it is open
         self.on_settings: list[Callable[[Settings], None]] = []  # told of new ones after a reload
         self._beside: dict[str, asyncio.Task[None]] = {}
@@ -66,7 +82,8 @@ class Service:
     @property
     def url(self) -> str:
         """Where clients reach it, without a slash at the end."""
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.gateway.scheme}://{host}:{self.port}"
 
     def make_engine(self, ask: Ask) -> Engine:
         """A new engine of this service; it has no place yet."""
@@ -130,7 +147,6 @@ class Service:
 
     async def open(self) -> None:
         """Open the port, and end what a dead service left; an AppError names a port's holder."""
-        refuse_open_address(self.host)
         port = self.settings.serve.port if self.ask.port is None else self.ask.port
         self.port = await self.gateway.start(self.host, port)
         self.beside("notify", self.notify.feed(self.lives))
@@ -239,16 +255,3 @@ class Service:
         await asyncio.gather(*(one.stop() for one in (*self.engines, *self.leaving)))
         await self.gateway.stop()
         await self.end_beside("notify")
-
-
-def refuse_open_address(host: str) -> None:
-    """Without keys only this machine is served."""
-    if host not in LOOPBACK:
-        raise AppError(
-            Text(
-                f"{host} can be reached from other machines, and no key is asked for.",
-                f"{host} 可被其他机器访问，而服务未设置密钥。",
-            ),
-            Text(f"Listen on {LOOPBACK[0]}.", f"请监听 {LOOPBACK[0]}。"),
-            exit_code=EXIT_NO,
-        )
