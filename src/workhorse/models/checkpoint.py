@@ -57,7 +57,7 @@ def read_checkpoint(folder: Folder, file: str | None, quant: str | None) -> Mode
     if raw is None:
         raise _no_config(folder, file)
     config = read_config(raw, folder.name_of(config_name or "config.json"))
-    shards = _shards(folder, file)
+    shards = shards_of(folder, file)
     conversion = Conversion(config)
     if shards:
         _read_shards(folder, shards, conversion)
@@ -128,7 +128,35 @@ def _is_config(file: str | None) -> bool:
     return file is not None and file.endswith(".json") and not file.endswith(".index.json")
 
 
-def _shards(folder: Folder, file: str | None) -> list[str]:
+def read_shape(folder: Folder, quant: str) -> Model:
+    """The Model of a checkpoint by its config.json alone, its weights reckoned as `quant`.
+
+    For engines that compute with the checkpoint itself: how its weights are packed does not
+    matter to the shape. Raises AppError.
+    """
+    raw = folder.document("config.json", CONFIG_BYTES_MAX)
+    if raw is None:
+        raise _no_config(folder, None)
+    config = read_config(_unpacked(raw), folder.name_of("config.json"))
+    conversion = Conversion(config)
+    conversion.add(tensors_of_config(config))
+    model = _described(folder, config, conversion, _mix(quant))
+    share = UNKNOWN_ERROR_SHARE if config.kind is None else KNOWN_ERROR_SHARE
+    return replace(model, path=folder.label, format="safetensors", size_error_share=share)
+
+
+def _unpacked(raw: bytes) -> bytes:
+    """The config without a word of how the weights are packed; as it is when it is no object."""
+    try:
+        values = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return raw
+    for key in ("quantization_config", "compression_config"):
+        values.pop(key, None)
+    return msgspec.json.encode(values)
+
+
+def shards_of(folder: Folder, file: str | None) -> list[str]:
     """The safetensors files of the checkpoint; [] when it has none."""
     if file is not None and file.endswith(".safetensors") and "-of-" not in file:
         return [file]

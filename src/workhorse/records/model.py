@@ -100,3 +100,27 @@ class Model:
                 elements *= size
             total += elements
         return total
+
+
+Dtype = Literal["float16", "bfloat16", "float32"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A checkpoint as its own safetensors files hold it, from headers alone."""
+
+    folder: str
+    n_bytes: tuple[tuple[str, int], ...]  # by safetensors' name of the type
+    dtype: Dtype | None  # of most plain weights
+    method: str | None  # how they are packed: awq, gptq, fp8 …; None: not packed
+    bits: int | None  # of a packed weight; None: not packed or not told
+    classes: tuple[str, ...]  # `architectures` of config.json
+
+    def weight_bytes(self, dtype: str) -> int:
+        """What they take once loaded: plain weights in `dtype`, packed ones as they are."""
+        element = {"float32": 4}.get(dtype, 2)
+        wide = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8}
+        return sum(
+            n // wide[kind] * element if kind in wide and self.method is None else n
+            for kind, n in self.n_bytes
+        )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from workhorse.records.model import Dtype
 from workhorse.records.verdict import Verdict
 from workhorse.text import Text
 
@@ -12,22 +13,26 @@ Basis = Literal[
 ]
 
 
+EngineName = Literal["llama.cpp", "vllm", "lmdeploy", "fake"]
+
+
 @dataclass(frozen=True, slots=True)
 class EngineBuild:
     """One engine that can be started: what it is, and what it was built for."""
 
-    engine: Literal["llama.cpp", "fake"]
-    kind: Literal["embedded", "binary", "fake"]
+    engine: EngineName
+    kind: Literal["embedded", "binary", "environment", "fake"]
     command: tuple[str, ...]  # argv without the settings
     version: str
     needs_flags: tuple[str, ...]  # CPU flags without which it dies of an illegal instruction
     gpu_architectures: tuple[str, ...] | None  # sm_70 …; () none; None unknown
     openmp: bool | None  # spins in OpenMP barriers
     library_dir: str | None  # where its shared libraries are, when the system lacks them
-    knows: tuple[str, ...]  # settings it understands, by their llama-server flag
+    knows: tuple[str, ...]  # settings it understands, by their flag
     source: str
     forms: tuple[str, ...] = ()  # how it takes the flags that changed; see llamacpp_flags.toml
     flash_attention: bool = True  # False: not seen to be right on a card; plans leave it off
+    model_classes: tuple[str, ...] | None = None  # `architectures` of config.json; None: not told
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +168,22 @@ class Placed:
     memory_nodes: tuple[int, ...] | None = None  # of main memory; None: not bound
 
 
+KvDtype = Literal["auto", "fp8", "int8"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What engines with one pool of KV for all requests (vLLM, LMDeploy) are told beside a plan."""
+
+    dtype: Dtype  # of the arithmetic, and of plain weights
+    kv_dtype: KvDtype  # auto: as the arithmetic
+    kv_bytes: int  # of the whole pool
+    memory_share: float | None  # of the card's memory that it may take; None: main memory
+    attention: str | None  # the backend by the engine's own name; None: the engine's choice
+    prefix_cache: bool = True
+    chunked_prefill: bool = True  # False: a prompt is read in one piece
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What we decided: everything needed to start the engine, with the reasons."""
@@ -202,6 +223,7 @@ class Plan:
     shared_kv: bool = False  # one KV pool, of which each slot may use its context
     lazy_tables: bool = False  # tables are read by row from the disk
     states_dir: str | None = None  # where slots are saved to; None: no templates are declared
+    pool: Pool | None = None  # None: an engine with a cache a slot
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from workhorse.bench.scenario import Scenario
 from workhorse.bench.service import Prompt, Service, cannot_complete, find_service, make_prompts
 from workhorse.bench.stats import decode_tokens_per_s, ttft_s
 from workhorse.config import HOST
-from workhorse.engines.llamacpp import launch
-from workhorse.engines.llamacpp_log import explain
+from workhorse.engines.adapter import adapter_for
 from workhorse.errors import AppError
 from workhorse.records import Plan, Run
 from workhorse.rehearse.extrapolate import settled
@@ -88,7 +87,9 @@ async def measure_twins(
 
 async def started(plan: Plan, log: Path, stack: AsyncExitStack) -> EngineProcess:
     """The plan's engine, ready; stopped when the stack unwinds."""
-    process = EngineProcess(launch(plan, free_port(HOST)), log, explain=explain)
+    adapter = adapter_for(plan.engine)
+    launch = adapter.launch(plan, free_port(HOST))
+    process = EngineProcess(launch, log, explain=adapter.explain)
     stack.push_async_callback(process.stop)
     await process.start()
     await process.wait_ready(READY_TIMEOUT_S)

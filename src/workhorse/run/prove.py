@@ -5,21 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workhorse.config import HOST
-from workhorse.engines.llamacpp import HEALTH_PATH, STOP_GRACE_S
-from workhorse.engines.llamacpp_log import explain
+from workhorse.engines.adapter import adapter_for
 from workhorse.engines.verify import golden_request, judge_answer
 from workhorse.errors import AppError
-from workhorse.knowledge.llamacpp_flags import spell
-from workhorse.records import EngineBuild, Launch
+from workhorse.records import EngineBuild
 from workhorse.run.ask import ask_engine
 from workhorse.run.process import EngineProcess, free_port
 from workhorse.text import Text
 
 # An emulated CPU needs minutes for the first token.
 READY_TIMEOUT_S = 300.0
-# The golden prompt has about 110 tokens.
-CONTEXT_TOKENS = 512
-THREADS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +33,9 @@ async def first_answer(
     Raises AppError, speaker engine, when it dies, does not get ready or writes no text.
     """
     began_s = time.monotonic()
-    process = EngineProcess(launch_for(build, model_path), log_path, explain=explain)
+    adapter = adapter_for(build)
+    launch = adapter.trial(build, model_path, free_port(HOST))
+    process = EngineProcess(launch, log_path, explain=adapter.explain)
     try:
         await process.start()
         await process.wait_ready(ready_timeout_s)
@@ -52,32 +49,3 @@ async def first_answer(
             speaker="engine",
         )
     return FirstAnswer(str(answer["content"]), time.monotonic() - began_s)
-
-
-def launch_for(build: EngineBuild, model_path: Path) -> Launch:
-    """One slot with a short context on a free port."""
-    port, threads = free_port(HOST), str(THREADS)
-    wanted = [
-        ("--model", str(model_path)),
-        ("--host", HOST),
-        ("--port", str(port)),
-        ("--ctx-size", str(CONTEXT_TOKENS)),
-        ("--parallel", "1"),
-        ("--threads", threads),
-        ("--threads-batch", threads),
-        # The CPU is proven; a card that is busy or too small says nothing of the build.
-        ("--n-gpu-layers", "0"),
-    ]
-    words = [word for setting in wanted if setting[0] in build.knows for word in setting]
-    for setting, value in (("fit", "off"), ("prompt cache", "0"), ("web page", "off")):
-        words += spell(setting, value, build.knows, build.forms) or ()
-    return Launch(
-        argv=(*build.command, *words),
-        env={},
-        cpus=(),
-        memory_nodes=None,
-        host=HOST,
-        port=port,
-        health_path=HEALTH_PATH,
-        stop_grace_s=STOP_GRACE_S,
-    )

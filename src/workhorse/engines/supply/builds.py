@@ -21,6 +21,8 @@ from workhorse.text import Text
 
 # What is being made lies beside the builds, under names that no build can have.
 _UNFINISHED = ".part-"
+# Environments lie beside the builds; see `environment.py`.
+ENVIRONMENT = "environment.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,9 @@ class Builds:
         with suppress(FileNotFoundError), local_errors(self.folder):
             if self.folder.is_dir():
                 return sorted(
-                    p.name for p in self.folder.iterdir() if p.is_dir() and p.name[0] != "."
+                    p.name
+                    for p in self.folder.iterdir()
+                    if p.is_dir() and p.name[0] != "." and not (p / ENVIRONMENT).exists()
                 )
         return []
 
@@ -81,7 +85,7 @@ class Builds:
 
     def refuse_taken(self, name: str) -> None:
         """AppError when a build has this name already."""
-        if check_name(name) in self.names():
+        if check_name(name) in self.names() or (self.folder / name / ENVIRONMENT).exists():
             raise AppError(
                 Text(f"There is a build {name!r} already.", f"已存在名为 {name!r} 的构建。"),
                 Text(

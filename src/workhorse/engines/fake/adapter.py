@@ -1,0 +1,33 @@
+"""The test engine behind the adapter: it speaks like llama-server and is asked like it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from workhorse.engines.llamacpp import HEALTH_PATH, STOP_GRACE_S
+from workhorse.engines.llamacpp_adapter import LlamaCpp
+from workhorse.engines.report import Metrics
+from workhorse.records import EngineBuild, EngineName, Launch, Plan
+
+
+class FakeEngine(LlamaCpp):
+    """Started with the settings that it knows; judged as llama.cpp is."""
+
+    engine: EngineName = "fake"
+    title = "the fake engine"
+    metrics: Metrics | None = None
+    skills = replace(LlamaCpp.skills, embeddings=False)
+
+    def launch(self, plan: Plan, port: int, host: str = "127.0.0.1") -> Launch:
+        """The told behaviour is in the build's command."""
+        argv = (*plan.engine.command, "--model", plan.model_name, "--host", host)
+        argv += ("--slots", str(plan.slots), "--context", str(plan.context_tokens))
+        return _launch((*argv, "--port", str(port)), port, host)
+
+    def trial(self, build: EngineBuild, model_path: Path, port: int) -> Launch:
+        """With its own defaults."""
+        argv = (*build.command, "--model", str(model_path), "--port", str(port))
+        return _launch(argv, port, "127.0.0.1")
+
+
+def _launch(argv: tuple[str, ...], port: int, host: str) -> Launch:
+    return Launch(argv, {}, (), None, host, port, HEALTH_PATH, STOP_GRACE_S)

@@ -1,0 +1,1 @@
+"""vLLM: started from its own environment, understood by its log. Pure."""

@@ -1,0 +1,209 @@
+"""What speaks against a plan for vLLM or LMDeploy, before anything starts. Pure."""
+
+from typing import Protocol
+
+from workhorse.knowledge.fp16_overflow import overflows_of
+from workhorse.plan.checks import (
+    check_cpu,
+    check_gpu_access,
+    check_gpu_code,
+    check_model,
+    doubts_as_findings,
+)
+from workhorse.plan.placement import Card
+from workhorse.plan.wish import Wish
+from workhorse.records import EngineBuild, Finding, Machine, Model, Pool, Stored
+from workhorse.text import Text
+from workhorse.units import show_bytes
+
+# What a V100 and older cannot compute with in vLLM's own kernels (compat/vllm.toml, 2026-11).
+REFUSED_BEFORE_TURING = ("awq", "fp8", "mxfp4", "compressed-tensors", "modelopt", "nvfp4")
+
+
+class Filled(Protocol):
+    """What was found to fit, or the smallest that does not."""
+
+    @property
+    def fits(self) -> bool:
+        """False: even this does not fit."""
+        ...
+
+    @property
+    def weight_bytes(self) -> int:
+        """The weights."""
+        ...
+
+    @property
+    def pool_bytes(self) -> int:
+        """The pool."""
+        ...
+
+    @property
+    def compute_bytes(self) -> int:
+        """Scratch."""
+        ...
+
+
+def findings(
+    machine: Machine,
+    model: Model,
+    stored: Stored,
+    build: EngineBuild,
+    wish: Wish,
+    card: Card | None,
+    fit: Filled,
+    pool: Pool,
+) -> tuple[Finding, ...]:
+    """Everything worth knowing, blockers among it."""
+    return (
+        *check_cpu(machine, build),
+        *(check_gpu_code(machine, build) if card is None else ()),
+        *check_gpu_access(machine),
+        *check_class(stored, build),
+        *check_card(build, card),
+        *check_packing(stored, build, card),
+        *check_overflow(model, build, card, pool),
+        *check_model(model, wish.context_tokens),
+        *doubts_as_findings(machine.doubts),
+        *check_room(model, wish, card, fit),
+    )
+
+
+def check_class(stored: Stored, build: EngineBuild) -> tuple[Finding, ...]:
+    """A blocker when the engine says that it does not know this kind of model.
+
+    LMDeploy would take its slow engine for it without being asked; vLLM would refuse to start.
+    """
+    known = build.model_classes
+    if known is None or not stored.classes or set(stored.classes) & set(known):
+        return ()
+    name = stored.classes[0]
+    return (
+        Finding(
+            code="engine.unknown_model_class",
+            level="blocker",
+            seen=Text(f"{build.version} does not know {name}.", f"{build.version} 不支持 {name}。"),
+            why=Text(
+                "LMDeploy would quietly take its slow PyTorch engine, vLLM would not start.",
+                "LMDeploy 会悄悄改用缓慢的 PyTorch 引擎，vLLM 则无法启动。",
+            ),
+            remedy=Text(
+                "Serve a GGUF file of this model with llama.cpp, or install a newer environment.",
+                "请用 llama.cpp 运行其 GGUF 文件，或安装更新的环境。",
+            ),
+            source="the engine's own list of models, asked when it was installed",
+            evidence=(f"architectures: {', '.join(stored.classes)}",),
+        ),
+    )
+
+
+def check_card(build: EngineBuild, card: Card | None) -> tuple[Finding, ...]:
+    """A blocker for LMDeploy, or a vLLM for cards, without a card that it can use."""
+    if card is not None or (build.engine == "vllm" and build.gpu_architectures == ()):
+        return ()
+    return (
+        Finding(
+            code="engine.needs_card",
+            level="blocker",
+            seen=Text(
+                f"{build.version} computes on cards only, and there is none that it can use.",
+                f"{build.version} 只能在显卡上运行，而本机没有可用的显卡。",
+            ),
+            why=Text("It would end at the start.", "它会在启动时退出。"),
+            remedy=Text(
+                "On a CPU take llama.cpp, or the environment for the CPU.",
+                "在 CPU 上请用 llama.cpp，或安装 CPU 环境。",
+            ),
+            source=build.source,
+            command="workhorse engine install vllm --for cpu",
+        ),
+    )
+
+
+def check_packing(stored: Stored, build: EngineBuild, card: Card | None) -> tuple[Finding, ...]:
+    """A blocker for weights that the engine's kernels refuse on this card."""
+    capability = card.gpu.compute_capability if card else None
+    old = capability is not None and capability < (7, 5)
+    refused = stored.method in REFUSED_BEFORE_TURING
+    if build.engine != "vllm" or not old or not refused:
+        return ()
+    return (
+        Finding(
+            code="engine.weights_refused",
+            level="blocker",
+            seen=Text(
+                f"The weights are packed as {stored.method}, which vLLM refuses on this card.",
+                f"权重格式为 {stored.method}，vLLM 在该显卡上不支持。",
+            ),
+            why=Text(
+                "Its kernels for them begin at Turing or later.", "其内核从 Turing 或更新的卡开始。"
+            ),
+            remedy=Text(
+                "LMDeploy computes with AWQ on Volta; or take a GPTQ or float16 version.",
+                "LMDeploy 在 Volta 上支持 AWQ；或改用 GPTQ、float16 版本。",
+            ),
+            source="compat/vllm.toml",
+            command="workhorse engine install lmdeploy",
+        ),
+    )
+
+
+def check_overflow(
+    model: Model, build: EngineBuild, card: Card | None, pool: Pool
+) -> tuple[Finding, ...]:
+    """A warning for a model that is known to leave the range of float16."""
+    capability = card.gpu.compute_capability if card else None
+    if pool.dtype != "float16" or capability is None:
+        return ()
+    return tuple(
+        Finding(
+            code=f"fp16.{report.id}",
+            level="note" if report.handled else "warning",
+            seen=Text(
+                f"{model.name} is known to overflow in float16 ({report.engine}).",
+                f"{model.name} 已知在 float16 下会溢出（{report.engine}）。",
+            ),
+            why=report.cause,
+            remedy=report.remedy,
+            source=report.source,
+        )
+        for report in overflows_of(model.architecture, model.name)
+        if report.engine in ("any", build.engine) and report.on(capability)
+    )
+
+
+def check_room(model: Model, wish: Wish, card: Card | None, fit: Filled) -> tuple[Finding, ...]:
+    """The blocker for a model that does not fit."""
+    if fit.fits:
+        return ()
+    need = show_bytes(fit.weight_bytes + fit.pool_bytes + fit.compute_bytes)
+    where = (
+        Text(f"{card.gpu.name} has", f"{card.gpu.name}")
+        if card
+        else Text("main memory has", "内存")
+    )
+    asked = wish.context_tokens is not None
+    return (
+        Finding(
+            code="memory.does_not_fit",
+            level="blocker",
+            seen=Text(
+                f"{model.name} needs {need} beside the engine itself; {where.en} less to give.",
+                f"{model.name} 除引擎本身外还需 {need}，{where.zh}不足。",
+            ),
+            why=Text(
+                "Such an engine holds the whole model on one device.",
+                "该引擎需将整个模型放在一个设备上。",
+            ),
+            remedy=Text(
+                "Ask for a smaller --context."
+                if asked
+                else "Serve a GGUF file of it with llama.cpp, "
+                "which spreads a model over cards and main memory, or take 4-bit weights.",
+                "请减小 --context。"
+                if asked
+                else "请用 llama.cpp 运行其 GGUF 文件（可分布到多块显卡与内存），或使用 4 位权重。",
+            ),
+            source="plan/pooled.py",
+        ),
+    )

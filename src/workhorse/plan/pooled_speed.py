@@ -1,0 +1,101 @@
+"""What a plan for vLLM or LMDeploy promises: the memory's ceiling and an honest band. Pure.
+
+The constants of the speed model are llama.cpp's. Until something was measured here with the very
+engine, the forecast takes them for the bytes and adds what a step of such an engine costs on top.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from workhorse.plan.speed import Experience, Reader, Setup, forecast
+from workhorse.plan.speed.forecast import capped, scaled
+from workhorse.records import Estimate, Forecast, Machine, Model, StreamSpeed
+from workhorse.text import Text
+
+# Scheduling, sampling and the way between the processes, for each step, whatever the model: a
+# two-layer model of 1 MB decodes 100 tok/s on two CPUs with vLLM 0.32.0 eager (2026-11). On a
+# card graphs hide a part of it (estimated).
+STEP_S = {"cpu": 0.010, "gpu": 0.004}
+# Nobody has measured these engines here: half of it, or nearly half as much again.
+LOW, HIGH = 0.5, 1.4
+# Streams of one step share the weights and the step; each adds its KV and a little of its own.
+STREAM_SHARE = 0.06
+STREAMS = (1, 2, 4, 8, 16)
+# Loading the libraries of such an engine took 44 s on two CPUs before the weights (2026-11).
+START_S = {"cpu": 45.0, "gpu": 60.0}
+
+
+def promise(
+    model: Model,
+    reader: Reader,
+    setup: Setup,
+    history: Sequence[Experience],
+    machine: Machine,
+    *,
+    on_card: bool,
+) -> Forecast:
+    """The forecast; learned from the first measurement of this engine here on."""
+    device = "gpu" if on_card else "cpu"
+    kv = ("f16", "f16")
+    plain = forecast(
+        model,
+        reader,
+        kv_types=kv,
+        setup=setup,
+        history=history,
+        disk=machine.disks[0] if machine.disks else None,
+    )
+    load = plain.load_s and replace(
+        plain.load_s,
+        value=plain.load_s.value + START_S[device],
+        low=plain.load_s.low + START_S[device] * 0.5,
+        high=plain.load_s.high + START_S[device] * 3,
+        basis="estimated",
+    )
+    decode = plain.decode_tokens_per_s
+    if decode is None or plain.uncorrected_tokens_per_s is None:
+        return replace(plain, load_s=load, drafted_tokens_per_s=None)
+    if any(experience.setup == setup for experience in history):
+        return replace(plain, load_s=load, drafted_tokens_per_s=None)
+    step_s = 1 / plain.uncorrected_tokens_per_s + STEP_S[device]
+    source = Text(
+        f"bytes over the memory's bandwidth and {STEP_S[device] * 1000:.0f} ms a step; nothing was "
+        "measured here with this engine yet",
+        f"权重字节 ÷ 带宽，另加每步 {STEP_S[device] * 1000:.0f} 毫秒；本机尚无该引擎的实测",
+    )
+    ceiling = plain.ceiling_tokens_per_s.value if plain.ceiling_tokens_per_s else 1 / step_s
+
+    def estimate(value: float) -> Estimate:
+        return Estimate(value, value * LOW, value * HIGH, "tok/s", "estimated", source)
+
+    one = capped(estimate(1 / step_s), ceiling)
+    streams = []
+    for n in STREAMS:
+        each = 1 / (step_s * (1 + STREAM_SHARE * (n - 1)))
+        streams.append(StreamSpeed(n, estimate(each), estimate(each * n)))
+    share = one.value / decode.value
+    wide = plain.prefill_tokens_per_s
+    return replace(
+        plain,
+        decode_tokens_per_s=one,
+        prefill_tokens_per_s=replace(
+            wide, low=wide.low * LOW, high=wide.high * HIGH, basis="estimated", source=source
+        ),
+        streams=tuple(streams),
+        prompts=tuple(
+            replace(p, tokens_per_s=replace(p.tokens_per_s, basis="estimated", source=source))
+            for p in plain.prompts
+        ),
+        depths=tuple(
+            replace(
+                d,
+                tokens_per_s=replace(
+                    scaled(d.tokens_per_s, share), basis="estimated", source=source
+                ),
+            )
+            for d in plain.depths
+        ),
+        load_s=load,
+        drafted_tokens_per_s=None,
+        terms=(),
+    )
