@@ -1,215 +1,189 @@
-"""What a plan promises for a card, beside what NVML and the clock say of it there.
+"""Everything that workhorse says of an NVIDIA GPU, tried on the one that is here.
 
-    python benchmarks/gpu_check.py OUT.json --engine PATH --vocabularies DIR [--only NAME ...]
+    python benchmarks/gpu_check.py OUT.json [--engine LLAMA_SERVER] [--ptx-engine LLAMA_SERVER]
+                                   [--vocabularies DIR] [--only NAME ...] [--small MODEL.gguf]
 
-Whole models of published shapes with random valid weights are made, planned, started as `up`
-starts them (directly, without the gateway) and measured: memory of each card against the budget,
-one stream of the fixed protocol and 2, 4, 8 streams against the forecast. Plans for a smaller
-card that is not here are started as well, for their memory: experts or layers in main memory.
-DIR has llama.cpp's `ggml-vocab-*.gguf`. Where no card answers it says so and ends with 3.
+`make gpu-check` calls it. In order: probe; an engine with code for the card (`--engine`, else
+`workhorse engine build --gpu auto`); greedy tokens of a small F16 model, card against CPU, with
+flash attention off and on; whole models of 7B shapes with random valid weights at F16, Q8_0 and
+Q4_K: memory and speed at 1 to 8 streams against the plan; one of them served by `workhorse up`
+and measured through the gateway. `--ptx-engine` is a build for another card (sm_70) that a newer
+one runs through PTX: its tokens and its speed beside the first engine's. DIR has llama.cpp's
+`ggml-vocab-*.gguf`; left out, every shape gets the embedded model's tokenizer. What was seen is
+printed and stored after each step. Where no card answers it says so and ends with 3.
 """
 
 import argparse
-import asyncio
 import json
 import os
+import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-import pynvml
-
-from servers import free_port, running
+from gpu_greedy import compare
+from gpu_rows import SHAPES, check
+from servers import free_port, wait_ready
 from twin_accuracy import made
-from workhorse.bench.load import measure
-from workhorse.bench.scenario import scenario_for
-from workhorse.bench.stats import decode_tokens_per_s, rounds, total_tokens_per_s, ttft_s
+from workhorse.config import places
 from workhorse.engines.find import binary_build
-from workhorse.engines.llamacpp import launch
-from workhorse.errors import EXIT_NO
+from workhorse.errors import EXIT_FAILED, EXIT_NO
 from workhorse.machine.probe import probe
-from workhorse.models.gguf import read_gguf
-from workhorse.plan.planner import make_plan
-from workhorse.plan.what_if import Parts, composed_machine
-from workhorse.plan.wish import Wish
-from workhorse.records import EngineBuild, Machine, Plan
-from workhorse.units import GIB, MIB
+from workhorse.models.embedded import embedded_model
+from workhorse.records import Machine
 
 sys.path.append(str(Path(__file__).parent.parent / "tests/models"))
 from published_shapes import PUBLISHED  # type: ignore[import-not-found]
 
-SHAPES = {
-    "Qwen2.5-0.5B Q8_0": ("Qwen2.5-0.5B", "q8_0", "qwen2"),
-    "Qwen2.5-7B Q4_K": ("Qwen2.5-7B", "q4_k", "qwen2"),
-    "Qwen2.5-7B Q8_0": ("Qwen2.5-7B", "q8_0", "qwen2"),
-    "Qwen2.5-7B F16": ("Qwen2.5-7B", "f16", "qwen2"),
-    "Qwen3-30B-A3B Q4_K": ("Qwen3-30B-A3B", "q4_k", "qwen2"),
-    "Gemma-3-12B Q4_K": ("Gemma-3-12B", "q4_k", "gemma-4"),
-    "Qwen3.5-27B Q4_K": ("Qwen3.5-27B", "q4_k", "qwen35"),
-}
-ELSEWHERE = ("Tesla V100-PCIE-16GB", "Tesla P4")  # plans that are only started for their memory
-STREAMS = (1, 2, 4, 8)
-
-
-@dataclass
-class Row:
-    """One model under one plan: promised and seen."""
-
-    name: str
-    plan_for: str
-    flags: str
-    memory_promised_mib: list[float]
-    memory_seen_mib: list[float]
-    decode_promised: list[float] | None = None  # value, low, high of one stream
-    decode_seen: list[float] = field(default_factory=list)
-    totals_promised: dict[int, float] = field(default_factory=dict)
-    totals_seen: dict[int, float] = field(default_factory=dict)
-    ttft_seen_s: list[float] = field(default_factory=list)
-
-    def markdown(self) -> str:
-        """The row of the table."""
-        memory = " + ".join(
-            f"{a:.0f} / {b:.0f} ({a / b - 1:+.1%})" if b else f"{a:.0f} / 0"
-            for a, b in zip(self.memory_promised_mib, self.memory_seen_mib, strict=True)
-        )
-        speed = "—"
-        if self.decode_promised and self.decode_seen:
-            value, low, high = self.decode_promised
-            seen = median(self.decode_seen)
-            inside = "" if low <= seen <= high else ", outside"
-            speed = (
-                f"{value:.0f} ({low:.0f}–{high:.0f}) / {seen:.0f}: {value / seen - 1:+.0%}{inside}"
-            )
-        totals = ", ".join(
-            f"{n}: {self.totals_promised.get(n, 0):.0f} / {seen:.0f}"
-            for n, seen in self.totals_seen.items()
-        )
-        return f"| {self.name} | {self.plan_for} | {memory} | {speed} | {totals or '—'} |"
+DEFAULT = ("Qwen2.5-7B Q4_K", "Qwen2.5-7B Q8_0", "Qwen2.5-7B F16")
+SMALL = ("Qwen2.5-0.5B", "f16", "qwen2")
+ALL_ON_CARD = ["--n-gpu-layers", "999", "--flash-attn"]
 
 
 def main() -> None:
-    """Make, plan, start, measure, print, store."""
+    """Run every step; a step that fails is told, and the next one runs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--engine", type=Path, required=True)
-    parser.add_argument("--vocabularies", type=Path, required=True)
-    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--engine", type=Path)
+    parser.add_argument("--ptx-engine", type=Path)
+    parser.add_argument("--vocabularies", type=Path)
+    parser.add_argument("--only", nargs="*", default=DEFAULT)
+    parser.add_argument("--small", type=Path, help="a trained F16 model for the greedy tokens")
     parser.add_argument("--scratch", type=Path, default=Path("gpu-check"))
     args = parser.parse_args()
     machine = probe(measure_s=1.0)
     if not machine.gpus:
         print("No NVIDIA GPU answers here: nothing was checked.", file=sys.stderr)
         sys.exit(EXIT_NO)
-    build = binary_build(args.engine)
-    rows: list[Row] = []
-    for name, (shape, kind, vocabulary) in SHAPES.items():
-        if args.only and name not in args.only:
-            continue
-        source = args.vocabularies / f"ggml-vocab-{vocabulary}.gguf"
-        with made(replace(PUBLISHED[shape], type=kind), source, args.scratch) as path:
-            for row in check(name, path, machine, build):
-                rows.append(row)
-                print(row.markdown(), flush=True)
-                document: dict[str, Any] = {
-                    "when": datetime.now(UTC).isoformat(timespec="seconds"),
-                    "engine": build.version,
-                    "cards": [gpu.name for gpu in machine.gpus],
-                    "driver": machine.driver.version if machine.driver else None,
-                    "rows": [asdict(one) for one in rows],
-                }
-                args.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    engine = args.engine or built_engine()
+    check_all = Check(args, machine, engine)
+    check_all.greedy()
+    check_all.shapes()
+    sys.exit(EXIT_FAILED if check_all.failures else 0)
 
 
-def check(name: str, path: Path, machine: Machine, build: EngineBuild) -> Iterator[Row]:
-    """The model as planned for this machine, then as planned for the cards elsewhere."""
-    model = read_gguf(path)
-    plan = make_plan(machine, model, build, Wish())
-    yield run(name, machine.gpus[0].name, plan, speeds=True)
-    for card in ELSEWHERE:
-        there = composed_machine(Parts(card, 1, 128 * GIB, 2, "Xeon E5-2690 v4"))
-        other = make_plan(there, model, build, Wish())
-        if not other.verdict.blocked and other.gpu_index is not None:
-            # The CPUs and nodes of the other machine are not here; its split is what matters.
-            yield run(name, card, here(other, plan), speeds=False)
+class Check:
+    """The steps, and all that they saw."""
+
+    def __init__(self, args: argparse.Namespace, machine: Machine, engine: Path) -> None:
+        self.args, self.machine, self.engine = args, machine, engine
+        self.failures: list[str] = []
+        self.seen: dict[str, Any] = {
+            "when": datetime.now(UTC).isoformat(timespec="seconds"),
+            "cards": [gpu.name for gpu in machine.gpus],
+            "driver": machine.driver.version if machine.driver else None,
+            "engine": binary_build(engine).version,
+            "greedy": [],
+            "rows": [],
+            "served": [],
+        }
+
+    def greedy(self) -> None:
+        """The same tokens as the CPU gives?"""
+        with self.told("greedy"), self.model(SMALL, self.args.small) as path:
+            ways = {f"flash attention {fa}": [*ALL_ON_CARD, fa] for fa in ("off", "on")}
+            for engine in filter(None, (self.engine, self.args.ptx_engine)):
+                print(f"\n{engine}\n\n| on the card | tokens as on the CPU | gaps |\n|---|---|---|")
+                for row in compare(engine, path, ways):
+                    print(row.markdown(), flush=True)
+                    self.seen["greedy"].append({"engine": str(engine), **asdict(row)})
+                    self.keep()
+
+    def shapes(self) -> None:
+        """Memory and speed against the plan, then the service itself."""
+        served = False
+        print("\n| model | plan for | MiB: promised / seen | tok/s: promised / seen | streams |")
+        print("|---|---|---|---|---|")
+        for name in self.args.only:
+            with self.told(name), self.model(SHAPES[name]) as path:
+                for engine in filter(None, (self.engine, self.args.ptx_engine)):
+                    for row in check(name, path, self.machine, binary_build(engine)):
+                        print(row.markdown(), flush=True)
+                        self.seen["rows"].append({"engine": str(engine), **asdict(row)})
+                        self.keep()
+                        if engine is not self.engine:
+                            break  # its speed alone
+                if not served:
+                    served = True
+                    self.served(path)
+
+    def served(self, path: Path) -> None:
+        """`workhorse up` on the card, measured through the gateway."""
+        with self.told("up"), service(path, self.engine) as url:
+            for streams in (1, 4):
+                command = ["bench", url, "--json", "--streams", str(streams), "--repeats", "3"]
+                done = subprocess.run(
+                    [sys.executable, "-m", "workhorse", *command], capture_output=True, text=True
+                )
+                if done.returncode:
+                    raise RuntimeError(f"bench: {done.stderr[-500:]}")
+                self.seen["served"].append(json.loads(done.stdout))
+                self.keep()
+        print(f"served: {len(self.seen['served'])} measurements through the gateway", flush=True)
+
+    @contextmanager
+    def model(self, shape: tuple[str, str, str], given: Path | None = None) -> Iterator[Path]:
+        """A model file: the given one, else one of this shape with random weights."""
+        if given is not None:
+            yield given
+            return
+        base, kind, vocabulary = shape
+        folder = self.args.vocabularies
+        source = (
+            folder / f"ggml-vocab-{vocabulary}.gguf"
+            if folder
+            else embedded_model(places().data, lambda *_: None)
+        )
+        with made(replace(PUBLISHED[base], type=kind), source, self.args.scratch) as path:
+            yield path
+
+    @contextmanager
+    def told(self, step: str) -> Iterator[None]:
+        """A step that fails does not take the others with it."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it was, it is told and counts
+            self.failures.append(step)
+            self.seen.setdefault("failures", []).append(f"{step}: {error!r}")
+            print(f"{step}: FAILED: {error!r}", file=sys.stderr, flush=True)
+            self.keep()
+
+    def keep(self) -> None:
+        """Store what was seen so far."""
+        document = json.dumps(self.seen, indent=1, default=str) + "\n"
+        self.args.out.write_text(document, encoding="utf-8")
 
 
-def here(other: Plan, plan: Plan) -> Plan:
-    """The plan for another machine's card with the CPUs of this one."""
-    return replace(other, threads=plan.threads, cpus=plan.cpus, memory_nodes=plan.memory_nodes)
-
-
-def run(name: str, plan_for: str, plan: Plan, *, speeds: bool) -> Row:
-    """Start the plan's engine and see what it takes and gives."""
-    before = used_mib()
-    start = launch(plan, free_port())
-    with environment(start.env), running(start.argv, start.port, start.health_path) as server:
-        row = Row(name, plan_for, " ".join(start.argv[1:]), promised_mib(plan), [])
-        # Buffers grow with the first prompt; what a plan promises is the peak.
-        measure_runs(server.url, 1, 1)
-        row.memory_seen_mib = [a - b for a, b in zip(used_mib(), before, strict=True)][
-            : len(row.memory_promised_mib)
-        ]
-        if speeds:
-            decode = plan.forecast.decode_tokens_per_s
-            row.decode_promised = [decode.value, decode.low, decode.high] if decode else None
-            row.totals_promised = {
-                s.streams: s.total_tokens_per_s.value for s in plan.forecast.streams
-            }
-            for streams in STREAMS:
-                if streams > max(plan.slots, 1) and streams > 1:
-                    continue
-                runs = measure_runs(server.url, streams, 3)
-                if streams == 1:
-                    row.decode_seen = [v for r in runs if (v := decode_tokens_per_s(r))]
-                    row.ttft_seen_s = [v for r in runs if (v := ttft_s(r))]
-                totals = [v for one in rounds(runs) if (v := total_tokens_per_s(one))]
-                row.totals_seen[streams] = median(totals)
-        return row
-
-
-def measure_runs(url: str, streams: int, repeats: int) -> Any:
-    """The runs of the fixed protocol at so many streams."""
-    return asyncio.run(
-        measure(url, scenario_for(streams=streams, repeats=repeats), on_progress=lambda _: None)
-    )
-
-
-def promised_mib(plan: Plan) -> list[float]:
-    """The budget of each card in the plan, in the order of the cards."""
-    cards = sorted({line.device for line in plan.budget if line.device.startswith("GPU")})
-    return [
-        sum(line.n_bytes for line in plan.budget if line.device == card) / MIB for card in cards
-    ]
-
-
-def used_mib() -> list[float]:
-    """Memory in use on each card, as NVML says."""
-    pynvml.nvmlInit()
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return [pynvml.nvmlDeviceGetMemoryInfo(handle).used / MIB for handle in handles]
-    finally:
-        pynvml.nvmlShutdown()
+def built_engine() -> Path:
+    """A llama-server with code for the card that is here, built now unless there is one."""
+    name = "gpu-check"
+    program = places().engines / name / "bin" / "llama-server"
+    if not program.exists():
+        command = [sys.executable, "-m", "workhorse", "engine", "build", "--gpu", "auto"]
+        subprocess.run([*command, "--name", name], check=True)
+    return program
 
 
 @contextmanager
-def environment(more: dict[str, str]) -> Iterator[None]:
-    """The variables set for children started in the block."""
-    before = {name: os.environ.get(name) for name in more}
-    os.environ.update(more)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+def service(model: Path, engine: Path) -> Iterator[str]:
+    """`workhorse up` with this model, ready; its address."""
+    port = free_port()
+    command = [sys.executable, "-m", "workhorse", "up", str(model), "--engine", str(engine)]
+    command += ["--port", str(port), "--skip-golden", "--no-measure"]
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ))
+        try:
+            wait_ready(process, f"http://127.0.0.1:{port}/healthz")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
 
 
 if __name__ == "__main__":
