@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,6 +42,9 @@ class Supervision:
     marker: str  # by which the engines of a service that died are known
     hung_after_s: float
     on_change: Callable[[], None]  # called after an engine started, died or ended
+    prepare: Callable[[Plan], Plan]  # adds what the service needs of each engine
+    # Called at each start with the engine's address, before anybody is served.
+    started: Callable[["Engine", Plan, str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +150,9 @@ class Engine:
             self._tell.fetching(done_bytes, total_bytes)
 
         try:
-            self.decision = await asyncio.to_thread(
-                decide, self.ask, self._where, fetching, instead_of
-            )
+            decision = await asyncio.to_thread(decide, self.ask, self._where, fetching, instead_of)
+            plan = await asyncio.to_thread(self._supervision.prepare, decision.plan)
+            self.decision = replace(decision, plan=plan)
         finally:
             leaving.set()
         return self.decision
@@ -190,6 +193,7 @@ class Engine:
         if verdict.blocked:
             worst = next(f for f in verdict.findings if f.level == "blocker")
             raise AppError(worst.seen, worst.remedy, speaker="engine", exit_code=EXIT_NO)
+        await self._supervision.started(self, plan, process.base_url)
 
     async def start_anew(self, decision: Decision, log_name: str) -> None:
         """Start another plan in the place of what ran here, which has been stopped.

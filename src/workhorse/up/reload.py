@@ -20,7 +20,7 @@ from workhorse.units import show_duration
 from workhorse.up.asks import asks_of, checked
 from workhorse.up.decide import Ask, Running
 from workhorse.up.engine import Engine, loaded_by
-from workhorse.up.room import Held, fits_beside, held_by
+from workhorse.up.room import Held, fits_beside, held_by, together
 
 if TYPE_CHECKING:
     from workhorse.up.service import Service
@@ -39,6 +39,16 @@ class Change:
     how: How
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is planned for one model, before anything is changed."""
+
+    old: Engine | None  # None: the model is new
+    new: Engine
+    same: bool  # what would be loaded is what runs
+    beside: bool  # memory holds it beside what is there
+
+
 class Reload:
     """One reload of a service, from the settings to the last old answer."""
 
@@ -48,20 +58,51 @@ class Reload:
         self._restart = restart
 
     async def run(self) -> tuple[Change, ...]:
-        """Do it; an AppError says what could not be done, and what was there goes on."""
+        """Do it; an AppError says what could not be done, and what was there goes on.
+
+        Everything is planned before anything is changed.
+        """
         service = self._service
         settings = read_settings(service.ask.config) if service.ask.config else Settings()
         asks = tuple(checked(one) for one in asks_of(service.ask, settings))
         self._tell_what_stays(settings)
-        steps, gone = paired(service.engines, asks, service.make_engine)
-        changes = [await self._remove(engine) for engine in gone]
-        for engine, ask in steps:
-            if engine in service.engines:
-                changes.append(await self._renew(engine, ask))
-            else:
-                changes.append(await self._add(engine))
+        pairs, gone = paired(service.engines, asks, service.make_engine)
+        held_by_gone = together([await asyncio.to_thread(memory_held, one) for one in gone])
+        steps = [await self._plan(engine, ask, held_by_gone) for engine, ask in pairs]
+        changes = [await self._take(step, gone) for step in steps]
+        changes += [await self._remove(one) for one in gone if one in service.engines]
         service.apply(settings)
         return tuple(changes)
+
+    async def _plan(self, engine: Engine, ask: Ask, held_by_gone: Held) -> Step:
+        service, name = self._service, engine.served.model_name
+        self._say(Text(f"planning {name} anew", f"正在为 {name} 重新制定方案"))
+        old = engine if engine in service.engines else None
+        new = service.make_engine(ask)
+        held = await asyncio.to_thread(memory_held, old) if old else held_by_gone
+        known = old or (service.engines[0] if service.engines else None)
+        before = known.decision.machine if known and known.decision else None
+        decision = await new.decide(None if before is None else Running(held, before))
+        refuse_blocked(decision.plan)
+        loads = await asyncio.to_thread(loaded_by, decision.plan)
+        fits = before is not None and fits_beside(decision.plan, decision.machine, held)
+        return Step(old, new, same=old is not None and loads == old.loaded, beside=fits)
+
+    async def _take(self, step: Step, gone: list[Engine]) -> Change:
+        old, new = step.old, step.new
+        name = new.served.model_name
+        if old is None:
+            await self._add(new, gone if not step.beside else [])
+            return Change(name, "added")
+        ready = old.state == READY
+        if ready and step.same and not self._restart:
+            old.ask = new.ask
+            return Change(name, "kept")
+        if ready and step.beside:
+            await self._start_beside(old, new)
+            return Change(name, "replaced")
+        await self._start_in_place(old, new)
+        return Change(name, "restarted")
 
     def _tell_what_stays(self, settings: Settings) -> None:
         if settings.serve != self._service.settings.serve:
@@ -71,26 +112,6 @@ class Reload:
                     "[serve] 中的设置将在下次启动时生效",
                 )
             )
-
-    async def _renew(self, old: Engine, ask: Ask) -> Change:
-        """Another plan for a model that is served, in the way that memory allows."""
-        service, name = self._service, old.served.model_name
-        held = await asyncio.to_thread(memory_held, old)
-        new = service.make_engine(ask)
-        self._say(Text(f"planning {name} anew", f"正在为 {name} 重新制定方案"))
-        before = old.decision.machine if old.decision else None
-        decision = await new.decide(None if before is None else Running(held, before))
-        refuse_blocked(decision.plan)
-        ready = old.state == READY
-        loads = await asyncio.to_thread(loaded_by, decision.plan)
-        if ready and not self._restart and loads == old.loaded:
-            old.ask = ask
-            return Change(name, "kept")
-        if ready and fits_beside(decision.plan, decision.machine, held):
-            await self._start_beside(old, new)
-            return Change(name, "replaced")
-        await self._start_in_place(old, new)
-        return Change(name, "restarted")
 
     async def _start_beside(self, old: Engine, new: Engine) -> None:
         service = self._service
@@ -132,17 +153,24 @@ class Reload:
         finally:
             old.release()
 
-    async def _add(self, engine: Engine) -> Change:
+    async def _add(self, engine: Engine, first_gone: list[Engine]) -> None:
+        """Start a further engine; `first_gone` are those whose memory it needs."""
         service, name = self._service, engine.served.model_name
+        for one in first_gone:
+            await self._remove(one)
         self._say(Text(f"adding {name}", f"正在添加 {name}"))
-        refuse_blocked((await engine.decide()).plan)
         service.leaving.append(engine)
         try:
             await engine.start(service.log_name())
-            service.put(engine)
+        except Exception:
+            for one in first_gone:
+                if one.supervisor is not None:
+                    await one.supervisor.start()
+                    service.put(one)
+            raise
         finally:
             service.leaving.remove(engine)
-        return Change(name, "added")
+        service.put(engine)
 
     async def _remove(self, engine: Engine) -> Change:
         service, name = self._service, engine.served.model_name

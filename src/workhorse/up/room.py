@@ -1,6 +1,6 @@
 """What a running engine holds, and whether another one has room beside it. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from workhorse.plan.memory import device_bytes
@@ -24,6 +24,16 @@ def held_by(plan: Plan, ram_bytes: int | None) -> Held:
     cards = {index: device_bytes(plan.budget, f"GPU {index}") for index in cards_of(plan)}
     ram = device_bytes(plan.budget, "RAM") if ram_bytes is None else ram_bytes
     return Held(ram, cards, plan.memory_nodes)
+
+
+def together(all_of_them: Iterable[Held]) -> Held:
+    """What several engines hold in all."""
+    ram_bytes, cards = 0, dict[int, int]()
+    for held in all_of_them:
+        ram_bytes += held.ram_bytes
+        for index, n_bytes in held.card_bytes.items():
+            cards[index] = cards.get(index, 0) + n_bytes
+    return Held(ram_bytes, cards)
 
 
 def cards_of(plan: Plan) -> tuple[int, ...]:

@@ -31,6 +31,7 @@ from workhorse.up.decide import Ask
 from workhorse.up.engine import Engine, Supervision
 from workhorse.up.measuring import measure_when_quiet
 from workhorse.up.teller import Teller
+from workhorse.up.warmth import Warmth
 from workhorse.up.written_down import WrittenDown
 
 
@@ -46,6 +47,7 @@ class Service:
         asks = tuple(checked(one) for one in asks_of(ask, self.settings))
         self.activity, self.roster, self.gate = Activity(), Roster(), Gate()
         self.live = Live(self.roster)
+        self.warmth = Warmth(self.settings, ask.config, where, self.activity)
         self.engines: list[Engine] = []
         self.leaving: list[Engine] = []  # being replaced or removed, or not yet in their place
         for one in asks:
@@ -64,12 +66,14 @@ class Service:
                 limits.connections,
             ),
             live=self.live,
+            prefixes=self.warmth.prefixes,
         )
         app.middlewares.append(self.gate.middleware)
         app.add_routes(self.control.table())
         self.gateway = Gateway(app, certificate_files(serve.certificate, serve.private_key))
         self.port: int | None = None  # once it is open
-        self.on_settings: list[Callable[[Settings], None]] = []  # told of new ones after a reload
+        # Told of new ones after a reload.
+        self.on_settings: list[Callable[[Settings], None]] = [self.warmth.apply]
         self._beside: dict[str, asyncio.Task[None]] = {}
 
     # address, engines
@@ -88,7 +92,11 @@ class Service:
     def make_engine(self, ask: Ask) -> Engine:
         """A new engine of this service; it has no place yet."""
         supervision = Supervision(
-            self.written.marker, self.settings.supervision.hung_after_s, self.written.renew
+            self.written.marker,
+            self.settings.supervision.hung_after_s,
+            self.written.renew,
+            self.warmth.prepare,
+            self.warmth.started,
         )
         return Engine(ask, self.where, self.tell, supervision)
 
@@ -98,6 +106,7 @@ class Service:
             engine.served = replace(engine.served, capacity=capacity_of(engine.plan))
         if instead_of in self.engines:
             self.engines[self.engines.index(instead_of)] = engine
+            self.warmth.left(instead_of)
         else:
             self.engines.append(engine)
         self.roster.put(engine.served, instead_of=instead_of.served if instead_of else None)
@@ -113,6 +122,7 @@ class Service:
         """Take an engine's place away; the answers that it gives go on."""
         self.engines.remove(engine)
         self.roster.drop(engine.served)
+        self.warmth.left(engine)
 
     def running(self, engine: Engine) -> int:
         """How many requests an engine is working on; those that wait for its address are not."""
@@ -184,9 +194,10 @@ class Service:
     async def _measure(self) -> None:
         for engine in tuple(self.engines):
             if engine.decision is not None and engine.supervisor is not None:
-                await measure_when_quiet(
-                    engine.decision, engine.supervisor, self.activity, self.where, self.tell
-                )
+                async with self.warmth.own_use(engine):
+                    await measure_when_quiet(
+                        engine.decision, engine.supervisor, self.activity, self.where, self.tell
+                    )
 
     def apply(self, settings: Settings) -> None:
         """Take new settings over; whoever asked for it is told."""
@@ -249,6 +260,7 @@ class Service:
 
     async def _end_all(self) -> None:
         await self.control.stop()
+        await self.warmth.stop()
         for name in self._beside.keys() - {"notify"}:
             await self.end_beside(name)
         # The port is the last to close: an answer that is cut ends in an error that says why.

@@ -1,0 +1,121 @@
+"""The declared templates of a service: which engine gets them, where their states are kept."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from workhorse.config import Places
+from workhorse.errors import AppError
+from workhorse.models.parts import PART_NAME
+from workhorse.records import Plan
+from workhorse.serve.activity import Activity
+from workhorse.serve.backend import Backend
+from workhorse.serve.kept_states import KeptStates, fingerprint
+from workhorse.serve.prefixes import Prefixes
+from workhorse.serve.template_files import read_templates
+from workhorse.serve.templates import Template, setup_of
+from workhorse.serve.warm import Warmer
+from workhorse.settings import Settings
+from workhorse.units import GIB
+
+SAVE_FLAG = "--slot-save-path"
+
+log = logging.getLogger(__name__)
+
+
+class Warmth:
+    """One warmer an engine, for as long as the engine has its place."""
+
+    def __init__(
+        self, settings: Settings, config: Path | None, where: Places, activity: Activity
+    ) -> None:
+        self._folder = config.parent if config else Path()
+        self.templates = read_templates(settings.template, self._folder)
+        self.prefixes = Prefixes(self.templates)
+        self._states = KeptStates(where.states, round(settings.prefix_cache.disk_gib * GIB))
+        self._activity = activity
+        self._warmers: dict[Backend, Warmer] = {}
+        self._running: dict[Backend, asyncio.Task[None]] = {}
+
+    def prepare(self, plan: Plan) -> Plan:
+        """The plan with a folder for states, when it serves a template and its build can save."""
+        mine = self._of(plan.model_name)
+        if not any(one.keep for one in mine) or SAVE_FLAG not in plan.engine.knows:
+            return plan
+        self._states.prepare()
+        return replace(plan, states_dir=str(self._states.folder))
+
+    async def started(self, engine: Backend, plan: Plan, url: str) -> None:
+        """An engine answers at `url` and nobody has asked it yet: restore what is on disk."""
+        warmer = self._warmers.get(engine)
+        if warmer is None:
+            if plan.engine.engine != "llama.cpp" or plan.embeddings:
+                return
+            if not self._of(plan.model_name):
+                return
+            warmer = self._warmers[engine] = await self._warmer(engine, plan)
+            self._running[engine] = asyncio.create_task(warmer.run(), name="templates")
+        await warmer.started(url)
+
+    @asynccontextmanager
+    async def own_use(self, engine: Backend) -> AsyncIterator[None]:
+        """While we ask the engine ourselves; begins once its templates are ready."""
+        warmer = self._warmers.get(engine)
+        if warmer is None:
+            yield
+            return
+        await warmer.ready.wait()
+        async with warmer.own_use():
+            yield
+
+    def apply(self, settings: Settings) -> None:
+        """Take over the templates of new settings; what is wrong with them changes nothing."""
+        try:
+            self.templates = read_templates(settings.template, self._folder)
+        except AppError as error:
+            log.warning("The templates stay as they were: %s", error)
+            return
+        self.prefixes.ledger.declare(self.templates)
+        for warmer in self._warmers.values():
+            warmer.declare(self.templates)
+
+    def left(self, engine: Backend) -> None:
+        """An engine has lost its place: another one, or none, is asked from now on."""
+        self._warmers.pop(engine, None)
+        task = self._running.pop(engine, None)
+        if task is not None:
+            task.cancel()
+
+    async def stop(self) -> None:
+        """End all work; the states on disk stay."""
+        tasks = tuple(self._running.values())
+        for engine in tuple(self._running):
+            self.left(engine)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _of(self, model: str) -> tuple[Template, ...]:
+        return tuple(one for one in self.templates if one.model in (None, model))
+
+    async def _warmer(self, engine: Backend, plan: Plan) -> Warmer:
+        told = await asyncio.to_thread(fingerprint, model_files(Path(plan.model_path)))
+        return Warmer(
+            plan.model_name,
+            self.templates,
+            engine.address,
+            self._activity,
+            self.prefixes.ledger,
+            setup=setup_of(plan, told),
+            states=self._states if plan.states_dir else None,
+            prompt_cache=plan.prompt_cache_bytes > 0,
+        )
+
+
+def model_files(path: Path) -> tuple[Path, ...]:
+    """All parts of a model by the name of its first."""
+    part = PART_NAME.fullmatch(path.name)
+    if part is None:
+        return (path,)
+    return tuple(sorted(path.parent.glob(f"{part['stem']}-?????-of-{part['parts']}.gguf")))
