@@ -5,6 +5,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,7 @@ from workhorse.units import (
 
 # A terminal may send one Ctrl-C twice; the second that counts is a new wish.
 SECOND_SIGNAL_S = 1.0
+END_ANYWAY_S = 3.0
 
 if TYPE_CHECKING:
     from workhorse.bench.load import Progress
@@ -106,11 +108,12 @@ def show_dry(
     ask: "Ask", decision: "Decision", args: argparse.Namespace
 ) -> dict[str, "Plan | Launch"]:
     """One plan and its engine command, printed unless they are wanted as a document."""
-    from workhorse.engines.llamacpp import command_line, launch
+    from workhorse.engines.adapter import adapter_for
+    from workhorse.engines.llamacpp import command_line
     from workhorse.models.read import local_folder, needs_local_file
     from workhorse.run.process import free_port
 
-    start = launch(decision.plan, free_port(HOST))
+    start = adapter_for(decision.plan.engine).launch(decision.plan, free_port(HOST))
     if not args.json:
         print_plan(decision.plan, args.lang)
         print_verdict(decision.plan.verdict, args.lang)
@@ -135,7 +138,11 @@ async def serve(ask: "Ask", speaker: "Speaker") -> int:
             speaker.stage(Text("stopping; again ends at once", "正在停止；再按一次立即结束"))
             job.cancel()
         elif loop.time() - stopping_since_s > SECOND_SIGNAL_S:
-            os._exit(EXIT_FAILED)  # a stalled download holds a thread; the kernel ends the engine
+            job.cancel()  # ends what is in order's way
+            # A stalled download holds a thread, and a thread the interpreter.
+            end = threading.Timer(END_ANYWAY_S, os._exit, (EXIT_FAILED,))
+            end.daemon = True
+            end.start()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
