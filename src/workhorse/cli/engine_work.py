@@ -23,7 +23,7 @@ from workhorse.engines.supply.card_check import (
 )
 from workhorse.engines.supply.check import answered, damaged_files, judge_build
 from workhorse.engines.supply.choose import gpu_nearness
-from workhorse.engines.supply.cuda_recipe import cuda_order
+from workhorse.engines.supply.cuda_recipe import CUBLAS_FOLDER, cuda_order
 from workhorse.engines.supply.install import downloads, install_build
 from workhorse.engines.supply.manifest import PROOF, Manifest
 from workhorse.engines.supply.proof import (
@@ -260,6 +260,11 @@ def remove_builds(work: Work, names: Sequence[str], *, tools: bool) -> int:
         freed_bytes = sum(disk_bytes(folder) for folder in (*folders, *begun))
         for name in dict.fromkeys(names):
             builds.remove(name)
+        # cuBLAS is larger than all builds, and of use to those with code for cards alone.
+        cublas, rest = builds.folder / CUBLAS_FOLDER, builds.all()[0]
+        if cublas.is_dir() and not any(one.manifest.sass or one.manifest.ptx for one in rest):
+            freed_bytes += disk_bytes(cublas)
+            begun.append(cublas)
         for folder in begun:
             if folder.exists():
                 with local_errors(folder):

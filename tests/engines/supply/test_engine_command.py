@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from builds_made import DIES, made_build, packed
+from builds_made import ANSWERS, DIES, made_build, manifest_of, packed
+from fake_clang import container
 
-from workhorse.engines.supply.manifest import read_manifest
+from workhorse.engines.supply.cuda_recipe import CUBLAS_FOLDER
+from workhorse.engines.supply.manifest import read_manifest, write_manifest
 
 
 @pytest.fixture
@@ -64,6 +66,26 @@ def test_a_build_from_its_install_to_its_removal(home: Path, tmp_path: Path) -> 
     assert removed.returncode == 0, removed.stderr
     assert "已删除 mine" in removed.stdout
     assert [path.name for path in (home / "engines").iterdir()] == [".lock"]
+
+
+def test_cublas_goes_with_the_last_build_that_needs_it(home: Path) -> None:
+    engines = home / "engines"
+    for name in ("a", "b"):
+        library = engines / name / "bin" / "libggml-cuda.so"
+        library.parent.mkdir(parents=True)
+        library.write_bytes(container(70))
+        program = library.with_name("llama-server")
+        program.write_text(ANSWERS)
+        program.chmod(0o755)
+        write_manifest(engines / name, manifest_of(engines / name, name=name))
+    (engines / CUBLAS_FOLDER).mkdir()
+    (engines / CUBLAS_FOLDER / "libcublas.so.12").write_bytes(bytes(100_000))
+    assert "sm_70, compute_70" in workhorse(home, "engine", "list").stdout
+    assert workhorse(home, "engine", "remove", "a").returncode == 0
+    assert (engines / CUBLAS_FOLDER).is_dir()
+    done = workhorse(home, "engine", "remove", "b", "--json")
+    assert json.loads(done.stdout)["freed_bytes"] > 100_000
+    assert [path.name for path in engines.iterdir()] == [".lock"]
 
 
 def test_one_that_dies_is_not_installed(home: Path, tmp_path: Path) -> None:
@@ -127,6 +149,13 @@ def test_one_that_stopped_answering_is_told_and_stays(home: Path) -> None:
         (["build", "--name", "../x"], "cannot be called", 2),
         (["build", "--jobs", "0"], "at least 1", 2),
         (["build", "--compiler", "magic"], "invalid choice", 2),
+        (["build", "--gpu", "sm_35"], "No code can be made for 'sm_35'", 2),
+        (["build", "--gpu", "sm_70", "--option", "magic"], "invalid choice", 2),
+        (["build", "--gpu", "sm_70", "--compiler", "system"], "packaged compiler only", 2),
+        (["build", "--option", "force-mmq"], "go with --gpu", 2),
+        (["build", "--no-cublas"], "go with --gpu", 2),
+        (["install", "x", "--gpu", "sm_70"], "--gpu only goes with", 2),
+        (["verify", "--no-cublas"], "--no-cublas only goes with", 2),
         (["verify", "none"], "no engine build 'none'", 2),
         (["verify", "--tools"], "--tools only goes with", 2),
         (["remove"], "needs a name", 2),

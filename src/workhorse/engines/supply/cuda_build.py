@@ -41,10 +41,16 @@ class PluginSite:
 
 
 def make_plugin(order: CudaOrder, site: PluginSite, tool: ToolRunner) -> Path:
-    """The plugin's file with code for each asked architecture; raises AppError.
+    """The plugin's file with code for each asked architecture; raises AppError."""
+    folder = make_objects(order, site, tool)
+    tool.run([site.ninja, "-C", str(folder), PLUGIN])
+    return checked_plugin(folder / PLUGIN, order)
 
-    Objects stay in a folder that is named after all that went into them: the next call goes on
-    with those that are whole.
+
+def make_objects(order: CudaOrder, site: PluginSite, tool: ToolRunner) -> Path:
+    """The folder with all objects, each whole and with the asked code; raises AppError.
+
+    It is named after all that goes into them, and stays: the next call goes on with it.
     """
     tree = site.work / "source"
     with local_errors(tree):
@@ -59,25 +65,23 @@ def make_plugin(order: CudaOrder, site: PluginSite, tool: ToolRunner) -> Path:
         folder.mkdir(exist_ok=True)
         plan = ninja_file(todo, compiler, linker, str(tree), site.runtime)
         (folder / "build.ninja").write_text(plan, "utf-8")
-    ninja = [site.ninja, "-C", str(folder), f"-j{site.jobs}"]
     # A compiler that dies leaves large files behind: here they are found, and go with the folder.
     scratch = folder / "tmp"
     tool = tool.with_environment({"TMPDIR": str(scratch.resolve())})
+    broken: list[Path] = []
     for _ in range(2):
-        _emptied(scratch)
-        whole = [unit.name for unit in todo if (folder / f"{unit.name}.o").is_file()]
-        tool.run([*ninja, OBJECTS], weighted_step(todo, whole))
-        broken = damaged_objects(folder, todo, order)
-        if not broken:
-            break
         with local_errors(folder):
             for path in broken:
                 path.unlink(missing_ok=True)
-    else:
-        raise tool.failed(f"{broken[0].name} is damaged, and so is a second one of it")
-    tool.run([*ninja, PLUGIN])
-    _emptied(scratch)
-    return checked_plugin(folder / PLUGIN, order)
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir()
+        whole = [unit.name for unit in todo if (folder / f"{unit.name}.o").is_file()]
+        ninja = [site.ninja, "-C", str(folder), f"-j{site.jobs}", OBJECTS]
+        tool.run(ninja, weighted_step(todo, whole))
+        broken = damaged_objects(folder, todo, order)
+        if not broken:
+            return folder
+    raise tool.failed(f"{broken[0].name} is damaged, and so is a second one of it")
 
 
 def damaged_objects(folder: Path, todo: Sequence[Unit], order: CudaOrder) -> list[Path]:
@@ -117,9 +121,3 @@ def code_of(order: CudaOrder) -> GpuCode:
 def _key(*words: Sequence[str]) -> str:
     told = "\n".join("\0".join(part) for part in words)
     return hashlib.sha256(told.encode()).hexdigest()[:12]
-
-
-def _emptied(scratch: Path) -> None:
-    with local_errors(scratch):
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(exist_ok=True)
