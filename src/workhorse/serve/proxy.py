@@ -8,7 +8,6 @@ back, at whatever point it is: in the line, in prefill or in decode.
 import asyncio
 from collections.abc import Callable
 
-import aiohttp
 from aiohttp import web
 
 from workhorse.errors import AppError
@@ -16,19 +15,27 @@ from workhorse.serve.activity import Activity
 from workhorse.serve.ask import Ask, ask_engine, ask_unchanged
 from workhorse.serve.assemble import Assembly, Kind
 from workhorse.serve.backend import Roster, Served
+from workhorse.serve.engine_socket import EngineAnswer
 from workhorse.serve.figures import Figures, whole_answer_figures
+from workhorse.serve.live import Flow
 from workhorse.serve.queue import Place, Queue, ready, serving
 from workhorse.serve.refusal import DIED_ANSWERING, EngineLost, error_event, json_response
 from workhorse.serve.sse import DONE, EventFilter, event_data, parse_object, split_events
 from workhorse.serve.to_client import SIGN_S, ClientStream
 from workhorse.serve.upstream import Upstream
 from workhorse.serve.who import KEY
+from workhorse.serve.wire import BrokenAnswerError
 
 # A client may say that a request can wait for those of people; it cannot say the contrary.
 PRIORITY_HEADER = "X-Priority"
 
-_PASSED_HEADERS = ("Content-Type", "Cache-Control", "Retry-After", "X-Accel-Buffering")
+_PASSED_HEADERS = {
+    name.lower(): name
+    for name in ("Content-Type", "Cache-Control", "Retry-After", "X-Accel-Buffering")
+}
 _COMMENT = b":\n\n"
+# The head of a stream goes out with its first event, in one packet; in a longer prefill before it.
+HEAD_S = 0.5
 
 # Sees each block of whole events of an answer; must cost less than 2 µs.
 Tap = Callable[[Served, bytes], None]
@@ -101,7 +108,7 @@ class Proxy:
             request, place, ask.body, resend=ask.answer != "unchanged"
         )
         try:
-            if upstream.content_type != "text/event-stream":
+            if upstream.head.content_type != "text/event-stream":
                 whole = await self._whole(upstream, place)
                 if to_client.response is None:
                     return whole
@@ -114,23 +121,21 @@ class Proxy:
         finally:
             upstream.close()
 
-    async def _whole(self, upstream: aiohttp.ClientResponse, place: Place | None) -> web.Response:
+    async def _whole(self, upstream: EngineAnswer, place: Place | None) -> web.Response:
         """An answer that is not a stream, an error of the engine for one, as it is."""
         try:
             body = await upstream.read()
-        except (aiohttp.ClientError, OSError) as error:
+        except BrokenAnswerError as error:
             raise EngineLost(DIED_ANSWERING) from error
         headers = _passed(upstream)
         if place is not None:
             headers |= place.headers()
-            place.failed = upstream.status >= 400
+            place.failed = upstream.head.status >= 400
             if not place.failed:
                 place.counts = whole_answer_figures(body).counts()
-        return web.Response(status=upstream.status, body=body, headers=headers)
+        return web.Response(status=upstream.head.status, body=body, headers=headers)
 
-    async def _assembled(
-        self, upstream: aiohttp.ClientResponse, kind: Kind, place: Place
-    ) -> web.Response:
+    async def _assembled(self, upstream: EngineAnswer, kind: Kind, place: Place) -> web.Response:
         """The engine's stream as the one document that the client asked for."""
         events, assembly = EventFilter(keep_progress=False), Assembly(kind)
         flow = self._queue.flow(place.served)
@@ -156,57 +161,74 @@ class Proxy:
         return response
 
     async def _streamed(
-        self, upstream: aiohttp.ClientResponse, place: Place, to_client: ClientStream
+        self, upstream: EngineAnswer, place: Place, to_client: ClientStream
     ) -> web.StreamResponse:
         """The engine's events as they come; an error event when they end too early."""
         loop = asyncio.get_running_loop()
-        response = await to_client.begin(upstream.status, _passed(upstream) | place.headers())
+        response, headers = to_client.response, _passed(upstream) | place.headers()
         events = EventFilter(keep_progress=place.ask.answer != "without progress")
-        figures, flow, ping_s = Figures(), self._queue.flow(place.served), place.ask.ping_s
-        last, sent_s = b"", loop.time()
+        figures, flow = Figures(), self._queue.flow(place.served)
+        last, ended, sent_s = b"", False, loop.time()
         while block := await _read(upstream):
             whole = events.feed(block)
             if not whole:
-                if ping_s is not None and loop.time() - sent_s >= ping_s:
+                silent_s = loop.time() - sent_s
+                if place.ask.ping_s is not None and silent_s >= place.ask.ping_s:
                     # The engine pings a silent stream, but takes the progress events that we
                     # keep for a sign of life: without this a proxy in between may give up.
+                    response = await to_client.begin(upstream.head.status, headers)
                     await response.write(_COMMENT)
                     sent_s = loop.time()
+                elif response is None and silent_s >= HEAD_S:
+                    response = await to_client.begin(upstream.head.status, headers, alone=True)
                 continue
-            await response.write(whole)
+            if response is None:
+                response = await to_client.begin(upstream.head.status, headers)
+            if DONE in whole[-16:]:
+                await response.write_eof(whole)  # one packet with the end of the answer
+                ended = True
+            else:
+                await response.write(whole)
             last, sent_s = whole, loop.time()
-            if place.first_token_s is None:
-                if not events.started:
-                    continue
-                place.begun()
-            pieces = whole.count(b"\n\n")
-            place.pieces += pieces
-            flow.tokens += pieces
-            if self._tap is not None:
-                self._tap(place.served, whole)
-            if b'"timings"' in whole or b'"usage":{' in whole or b'"finish_reason":"' in whole:
-                _add_figures(figures, whole)
+            self._count(place, flow, events, figures, whole)
         place.counts = figures.counts()
-        if DONE not in last[-16:]:
-            place.failed = True
-            if not _ends_in_error(last):
-                await response.write(error_event(EngineLost(DIED_ANSWERING)))
-        await response.write_eof()
+        place.failed = not ended
+        if response is None:
+            raise EngineLost(DIED_ANSWERING)
+        if not ended:
+            error = b"" if _ends_in_error(last) else error_event(EngineLost(DIED_ANSWERING))
+            await response.write_eof(error)
         return response
 
+    def _count(
+        self, place: Place, flow: Flow, events: EventFilter, figures: Figures, whole: bytes
+    ) -> None:
+        """What a block of a stream says of its request, once the client has it."""
+        if place.first_token_s is None:
+            if not events.started:
+                return
+            place.begun()
+        pieces = whole.count(b"\n\n")
+        place.pieces += pieces
+        flow.tokens += pieces
+        if self._tap is not None:
+            self._tap(place.served, whole)
+        if b'"timings"' in whole or b'"usage":{' in whole or b'"finish_reason":"' in whole:
+            _add_figures(figures, whole)
 
-async def _read(upstream: aiohttp.ClientResponse) -> bytes | None:
+
+async def _read(upstream: EngineAnswer) -> bytes | None:
     """The next block; empty at the end of the answer; None when the connection broke."""
     try:
-        return await upstream.content.readany()
-    except (aiohttp.ClientError, OSError):
+        return await upstream.read_some()
+    except BrokenAnswerError:
         return None
 
 
-def _passed(upstream: aiohttp.ClientResponse) -> dict[str, str]:
+def _passed(upstream: EngineAnswer) -> dict[str, str]:
     """The headers that go on to the client; CORS among those that do not."""
-    headers = upstream.headers
-    return {name: headers[name] for name in _PASSED_HEADERS if name in headers}
+    headers = upstream.head.headers
+    return {name: headers[low] for low, name in _PASSED_HEADERS.items() if low in headers}
 
 
 def _add_figures(figures: Figures, whole: bytes) -> None:

@@ -19,6 +19,11 @@ _HEADERS = {
 }
 
 
+class _Stream(web.StreamResponse):
+    # aiohttp's own setting: the head waits for the first event and shares its packet.
+    _send_headers_immediately = False
+
+
 class ClientStream:
     """One stream to a client; `response` is None until it has begun."""
 
@@ -26,10 +31,16 @@ class ClientStream:
         self.response: web.StreamResponse | None = None
         self._request = request
 
-    async def begin(self, status: int, headers: Mapping[str, str]) -> web.StreamResponse:
-        """The response, begun now unless it has been before."""
+    async def begin(
+        self, status: int, headers: Mapping[str, str], *, alone: bool = False
+    ) -> web.StreamResponse:
+        """The response, begun now unless it has been before.
+
+        `alone`: its head goes out at once, and not with what is written next.
+        """
         if self.response is None:
-            self.response = web.StreamResponse(status=status, headers=headers)
+            kind = web.StreamResponse if alone else _Stream
+            self.response = kind(status=status, headers=headers)
             await self.response.prepare(self._request)
         return self.response
 
