@@ -8,13 +8,14 @@ import pytest
 
 from workhorse.errors import AppError
 from workhorse.records import CardReading, EngineReading, Reading
-from workhorse.serve.history import EVENTS_KEPT, Event, History
+from workhorse.serve.history import EVENTS_KEPT, History
 from workhorse.serve.points import (
     DAY_S,
     LARGEST_FIGURES,
     POINTS_OF_A_FIGURE,
     TIERS,
     UNITS,
+    Event,
     points_of,
     span_for,
 )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from workhorse.errors import AppError
 from workhorse.records import Reading
-from workhorse.serve.points import LARGEST_FIGURES, TIERS, UNITS, Point, points_of, span_for
+from workhorse.serve.points import LARGEST_FIGURES, TIERS, UNITS, Event, Point, points_of, span_for
 from workhorse.text import Text
 
 WRITE_EVERY_S = 10.0  # a commit is a write to the disk; more often would only wear it
@@ -68,16 +68,6 @@ GROUP BY at ORDER BY at
 """
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """An engine's new state, and why."""
-
-    at_unix_s: float
-    model_name: str
-    state: str
-    reason: Text | None
 
 
 @dataclass(frozen=True, slots=True)

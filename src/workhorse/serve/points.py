@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workhorse.records import Reading
+from workhorse.text import Text
 
 DAY_S = 86_400
 
@@ -50,6 +51,16 @@ class Point:
     figure: str
     subject: str
     value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An engine's new state, and why."""
+
+    at_unix_s: float
+    model_name: str
+    state: str
+    reason: Text | None
 
 
 def points_of(reading: Reading) -> Iterator[Point]:
