@@ -4,8 +4,18 @@ import argparse
 import platform
 import signal
 from collections.abc import Sequence
+from dataclasses import fields
 
 from workhorse.cli.arguments import positive
+from workhorse.cli.engine_environments import (
+    begun_bytes,
+    install_environment,
+    is_environment,
+    list_environments,
+    remove_environments,
+    verify_environment,
+)
+from workhorse.cli.engine_tables import print_environments, tell_environment
 from workhorse.cli.engine_work import (
     Cards,
     Work,
@@ -40,6 +50,7 @@ GOES_WITH = {
     "jobs": ("build",),
     "sha256": ("install",),
     "tools": ("remove",),
+    "for": ("install",),
 }
 ALL = "all"
 
@@ -57,8 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
             "verify：检查哈希、CPU、C 库、GPU 代码并生成回答；remove：彻底删除",
         ),
         "what": Text(
-            "install: the folder, archive or address; verify, remove: names (verify: all)",
-            "install：目录、归档或地址；verify、remove：名称（verify 默认全部）",
+            "install: a build's folder, archive or address, or vllm, lmdeploy; verify, remove: "
+            "names (verify: all)",
+            "install：构建的目录、归档或地址，或 vllm、lmdeploy；verify、remove：名称"
+            "（verify 默认全部）",
         ),
         "name": Text("call the build so", "构建的名称"),
         "cpu": Text(
@@ -88,6 +101,10 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
             "同时编译数（默认按 CPU 和内存决定）",
         ),
         "sha256": Text("the hash that the archive must have", "归档必须具有的哈希"),
+        "for": Text(
+            "install vllm or lmdeploy for these cards: cpu, such as sm_70, or auto (what is here)",
+            "安装 vllm、lmdeploy 时适用的显卡：cpu、sm_70 等，或 auto（按本机）",
+        ),
         "tools": Text(
             "also remove the compiler and unfinished builds", "同时删除编译器和未完成的构建"
         ),
@@ -103,6 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     parser.add_argument("--compiler", choices=("packaged", "system"), help=said["compiler"])
     parser.add_argument("--jobs", type=positive, metavar="N", help=said["jobs"])
     parser.add_argument("--sha256", type=sha256, metavar="HEX", help=said["sha256"])
+    parser.add_argument("--for", metavar="CARD", help=said["for"])
     parser.add_argument("--tools", action="store_true", help=said["tools"])
 
 
@@ -129,9 +147,10 @@ def run(args: argparse.Namespace) -> int:
 
 def run_list(args: argparse.Namespace, work: Work) -> int:
     """What is there."""
-    listing = list_builds(work)
+    listing, environments = list_builds(work), list_environments(work)
     if args.json:
-        print(to_json(listing))
+        found = {field.name: getattr(listing, field.name) for field in fields(listing)}
+        print(to_json({**found, "environments": environments}))
         return EXIT_GOOD
     rows = [
         (
@@ -162,12 +181,14 @@ def run_list(args: argparse.Namespace, work: Work) -> int:
             "没有任何引擎构建；内置引擎无需构建。`workhorse engine build` 可为本机 CPU 构建。",
         )
         out.print(none.in_language(args.lang), markup=False)
-    if listing.tools_bytes or listing.unfinished_bytes:
-        tools, begun = show_bytes(listing.tools_bytes), show_bytes(listing.unfinished_bytes)
+    print_environments(environments, args)
+    begun = listing.unfinished_bytes + begun_bytes(work)
+    if listing.tools_bytes or begun:
+        tools, left = show_bytes(listing.tools_bytes), show_bytes(begun)
         text = Text(
-            f"Compiler: {tools}; unfinished builds: {begun}. `workhorse engine remove --tools` "
+            f"Compiler: {tools}; unfinished builds: {left}. `workhorse engine remove --tools` "
             "frees both.",
-            f"编译器：{tools}；未完成的构建：{begun}。`workhorse engine remove --tools` 可释放。",
+            f"编译器：{tools}；未完成的构建：{left}。`workhorse engine remove --tools` 可释放。",
         )
         out.print(text.in_language(args.lang), markup=False)
     for damaged in listing.damaged:
@@ -184,7 +205,12 @@ def run_install(args: argparse.Namespace, work: Work) -> int:
                 "`engine install` 需要一个目录、归档或地址。",
             )
         )
-    built = install_from(work, args.what[0], name=args.name, sha256=args.sha256)
+    word = args.what[0]
+    if is_environment(word):
+        return tell_environment(install_environment(work, word, getattr(args, "for")), args)
+    if getattr(args, "for"):
+        raise usage(Text("--for goes with vllm or lmdeploy.", "--for 需与 vllm 或 lmdeploy 同用。"))
+    built = install_from(work, word, name=args.name, sha256=args.sha256)
     return tell_built([built], args)
 
 
@@ -222,7 +248,11 @@ def run_build(args: argparse.Namespace, work: Work) -> int:
 
 def run_verify(args: argparse.Namespace, work: Work) -> int:
     """Check builds, those named or all."""
-    verdicts = verify_builds(work, args.what)
+    here = [row.environment.name for row in list_environments(work)]
+    asked = [name for name in (args.what or here) if name in here]
+    builds = [name for name in args.what if name not in here]
+    verdicts = verify_builds(work, builds) if builds or not args.what else {}
+    verdicts |= {name: verify_environment(work, name) for name in asked}
     if args.json:
         print(to_json(verdicts))
     else:
@@ -237,7 +267,14 @@ def run_remove(args: argparse.Namespace, work: Work) -> int:
     """Remove builds, and with --tools what makes them."""
     if not args.what and not args.tools:
         raise usage(Text("`engine remove` needs a name.", "`engine remove` 需要名称。"))
-    freed_bytes = remove_builds(work, args.what, tools=args.tools)
+    here = {row.environment.name for row in list_environments(work)}
+    builds = [name for name in args.what if name not in here]
+    freed_bytes = 0
+    if builds or args.tools:
+        freed_bytes += remove_builds(work, builds, tools=args.tools)
+    freed_bytes += remove_environments(
+        work, [name for name in args.what if name in here], begun_too=args.tools
+    )
     if args.json:
         print(to_json({"removed": args.what, "freed_bytes": freed_bytes}))
     else:
