@@ -1,0 +1,7 @@
+"""Chaos tests use the stand-ins of the gateway's tests and the fake engine's client."""
+
+import sys
+from pathlib import Path
+
+for folder in ("serve", "engines"):
+    sys.path.append(str(Path(__file__).parent.parent / folder))
