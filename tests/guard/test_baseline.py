@@ -25,7 +25,7 @@ def test_the_shape_is_the_forecasts_and_the_height_is_what_was_measured() -> Non
     assert speed(baseline, 868, 4) == pytest.approx(40)
     assert speed(baseline, 868, 2) > speed(baseline, 868, 3) > speed(baseline, 868, 4)
     assert speed(baseline, None, None) == pytest.approx(100)
-    baseline.accept(50.0, 45.0)
+    baseline.accept(50.0)
     assert speed(baseline, 8192) == pytest.approx(40)
     expected = baseline.expect(868, 1)
     assert expected is not None and expected.basis == "measured"

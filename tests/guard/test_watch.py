@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 from fake_cards import FakeCard, FakeDriver
@@ -170,9 +171,26 @@ async def test_garbage_that_the_tap_saw_is_an_alarm(tmp_path: Path) -> None:
 
 async def test_a_measurement_changes_what_is_expected(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.watch.accept(stage.plan, 400.0, 390.0)
+    stage.watch.accept(stage.plan, 400.0)
     await stage.looks(3)
     assert stage.codes == ["live.decode-collapsed"]
+
+
+async def test_new_settings_hold_from_then_on(tmp_path: Path) -> None:
+    webhook = Webhook(None)
+    stage = Stage(tmp_path, plan=gpu_plan(), cards=(FakeCard(used=12 << 30),), webhook=webhook)
+    await stage.looks(4)
+    assert stage.codes == []
+    url = "http://127.0.0.1:9/hook"
+    stage.watch.apply(msgspec.structs.replace(QUICK, vram_share=0.5, webhook=url))
+    await stage.looks(4)
+    assert stage.codes == ["live.vram-full"] and webhook.url == url
+
+
+async def test_a_guard_that_is_off_does_not_look(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, settings=msgspec.structs.replace(QUICK, on=False))
+    await stage.watch._look_once()
+    assert stage.watch.latest is None
 
 
 async def test_what_was_open_when_the_service_ended_is_over_at_the_next_start(

@@ -63,12 +63,11 @@ class Baseline:
                 self._low_share *= DOUBT_OF_FORECAST
         self._cells: dict[tuple[int, int], _Cell] = {}
 
-    def accept(self, tokens_per_s: float, low_tokens_per_s: float | None = None) -> None:
+    def accept(self, tokens_per_s: float) -> None:
         """Take over a measurement of this service: one stream by the standard protocol."""
         if tokens_per_s <= 0:
             return
-        low = SCATTER if low_tokens_per_s is None else low_tokens_per_s / tokens_per_s
-        self._value, self._basis, self._low_share = tokens_per_s, "measured", min(SCATTER, low)
+        self._value, self._basis, self._low_share = tokens_per_s, "measured", SCATTER
         self._cells.clear()  # shares of another height
 
     def expect(self, depth_tokens: int | None, streams: int | None) -> Expected | None:

@@ -195,7 +195,9 @@ def _nodes(scene: Scene) -> Iterator[Cause]:
 
 def _others(scene: Scene) -> Iterator[Cause]:
     share, before = others_share(scene.view), scene.healthy.others_share or 0.0
-    if share is None or share < max(alarm_limit("others_busy_share"), before * 1.5):
+    least, much = alarm_limit("others_busy_share"), alarm_limit("others_much_share")
+    # Where others take half, that is the cause, also when they took much before.
+    if share is None or share < min(much, max(least, min(before * 1.5, before + least))):
         return
     busy, cpus = scene.view.now.other_cpus_busy, scene.view.now.cpus
     shown, then = show_share(share), show_share(before)

@@ -87,9 +87,16 @@ class Watch:
         """Call it with the indexes of all cards that must serve no more, when one is added."""
         self._card_losers.append(call)
 
-    def accept(self, plan: Plan, tokens_per_s: float, low_tokens_per_s: float) -> None:
+    def accept(self, plan: Plan, tokens_per_s: float) -> None:
         """Take over the service's own measurement as what is expected of it from now on."""
-        self._judge.baseline(plan).accept(tokens_per_s, low_tokens_per_s)
+        self._judge.baseline(plan).accept(tokens_per_s)
+
+    def apply(self, settings: GuardSettings) -> None:
+        """Go on by other settings; alarms that there are keep their counts."""
+        self._settings = settings
+        self._judge.limits = limits_of(settings)
+        if self._webhook is not None:
+            self._webhook.url = settings.webhook
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -122,6 +129,8 @@ class Watch:
         return reading
 
     async def _look_once(self) -> None:
+        if not self._settings.on:
+            return
         try:
             await self.look()
         except Exception:

@@ -28,17 +28,19 @@ class Webhook:
 
     def __init__(
         self,
-        url: str,
+        url: str | None,
         service: str = "",
         *,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self._url, self._service, self._sleep = url, service, sleep
+        self.url, self.service, self._sleep = url, service, sleep
         self._waiting: deque[News] = deque(maxlen=WAITING_MAX)
         self._came = asyncio.Event()
 
     def tell(self, news: News) -> None:
-        """Send it as soon as what came before is sent."""
+        """Send it as soon as what came before is sent; without an address nothing is sent."""
+        if self.url is None:
+            return
         self._waiting.append(news)
         self._came.set()
 
@@ -54,11 +56,13 @@ class Webhook:
 
     async def _send(self, http: aiohttp.ClientSession, news: News) -> None:
         pause_s, why = FIRST_PAUSE_S, ""
-        body = body_of(news, self._service)
+        body, url = body_of(news, self.service), self.url
+        if url is None:
+            return  # taken away meanwhile
         for left in reversed(range(TRIES)):
             try:
                 async with http.post(
-                    self._url,
+                    url,
                     data=body,
                     headers={"Content-Type": "application/json"},
                     allow_redirects=False,
