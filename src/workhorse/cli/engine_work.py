@@ -1,6 +1,7 @@
 """What the actions of `engine` do; what they say is in `engine.py`."""
 
 import asyncio
+import os
 import platform
 import shutil
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from workhorse.engines.supply.choose import gpu_nearness
 from workhorse.engines.supply.cuda_recipe import CUBLAS_FOLDER, cuda_order
 from workhorse.engines.supply.install import downloads, install_build
 from workhorse.engines.supply.manifest import PROOF, Manifest
+from workhorse.engines.supply.nvcc import system_nvcc
 from workhorse.engines.supply.proof import (
     Proof,
     program_sha256,
@@ -35,7 +37,7 @@ from workhorse.engines.supply.proof import (
 )
 from workhorse.engines.supply.recipe import build_name, jobs
 from workhorse.engines.supply.toolchain import CompilerKind
-from workhorse.errors import EXIT_NO, EXIT_USAGE, AppError
+from workhorse.errors import EXIT_NO, AppError
 from workhorse.knowledge.cpu_variants import NATIVE, variants
 from workhorse.knowledge.engine_sources import llamacpp_source
 from workhorse.machine.open_root import open_files
@@ -134,7 +136,7 @@ def build_here(
     machine = read_machine(open_files(ROOT))
     cuda = cuda_order(gpu.architectures, gpu.options, machine) if gpu else None
     if cuda is not None and compiler == "system":
-        raise no_system_cuda()
+        system_nvcc(cuda, os.environ)  # refuses before anything is compiled
     at_once = jobs(jobs_asked, len(machine.limits.cpus), machine.memory.available_bytes)
     orders = []
     for word in wanted:
@@ -270,17 +272,6 @@ def remove_builds(work: Work, names: Sequence[str], *, tools: bool) -> int:
                 with local_errors(folder):
                     shutil.rmtree(folder)
     return freed_bytes
-
-
-def no_system_cuda() -> AppError:
-    """CUDA code is made by the packaged compiler."""
-    return AppError(
-        Text(
-            "CUDA code is made by the packaged compiler only.", "CUDA 代码只能用打包的编译器生成。"
-        ),
-        Text("Leave out --compiler system.", "请不要加 --compiler system。"),
-        exit_code=EXIT_USAGE,
-    )
 
 
 def refuse_blocked(verdict: Verdict) -> None:

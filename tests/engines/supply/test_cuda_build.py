@@ -11,8 +11,15 @@ import pytest
 
 from workhorse.config import places
 from workhorse.engines.supply.cuda_build import PluginSite, make_objects, make_plugin
-from workhorse.engines.supply.cuda_recipe import PLUGIN, TREE, ClangPlaces, CudaOrder, cuda_order
-from workhorse.engines.supply.cuda_toolkit import RUNTIME, clang_places, packaged_cuda
+from workhorse.engines.supply.cuda_ninja import PLUGIN
+from workhorse.engines.supply.cuda_recipe import (
+    TREE,
+    ClangPlaces,
+    CudaOrder,
+    clang_compiler,
+    cuda_order,
+)
+from workhorse.engines.supply.cuda_toolkit import clang_places, packaged_cuda
 from workhorse.engines.supply.run_tool import ToolRunner
 from workhorse.engines.supply.toolchain import packaged_toolchain
 from workhorse.errors import AppError
@@ -46,8 +53,7 @@ class Site:
         zig.chmod(0o755)
         self.log = folder / "calls"
         monkeypatch.setenv("FAKE_CLANG_LOG", str(self.log))
-        where = ClangPlaces(str(zig), "/l", "/r", "/c", "/o")
-        self.site = PluginSite(folder, where, "/c/lib/libcudart.so.12", str(NINJA), 2)
+        self.places = ClangPlaces(str(zig), "/l", "/r", "/c", "/o")
         self.steps: list[tuple[int, int | None]] = []
 
     def make(self, *names: str) -> Path:
@@ -56,7 +62,9 @@ class Site:
             handle = os.open(self.folder, os.O_RDONLY)
             try:
                 tool = ToolRunner(os.environ, log, log_path, handle, self.told)
-                return make_plugin(order(*names), self.site, tool)
+                asked = order(*names)
+                compiler = clang_compiler(asked, self.places, str(self.folder / "source"))
+                return make_plugin(asked, PluginSite(self.folder, compiler, str(NINJA), 2), tool)
             finally:
                 os.close(handle)
 
@@ -168,14 +176,15 @@ def test_the_real_compiler_makes_code_for_old_cards(site: Site) -> None:
     cuda = packaged_cuda(tools, no_progress)
     for name in KERNELS:
         (site.folder / "source" / TREE / f"{name}.cu").write_text(REAL)
-    where = clang_places(cuda, toolchain)
-    made = PluginSite(site.folder, where, str(cuda / "lib" / RUNTIME), toolchain.ninja, 2)
+    asked, where = order("sm_61", "sm_70"), clang_places(cuda, toolchain)
+    compiler = clang_compiler(asked, where, str(site.folder / "source"))
+    made = PluginSite(site.folder, compiler, toolchain.ninja, 2)
     log_path = site.folder / "build.log"
     with log_path.open("w", buffering=1) as log:
         handle = os.open(site.folder, os.O_RDONLY)
         try:
             tool = ToolRunner(toolchain.variables(), log, log_path, handle, site.told)
-            folder = make_objects(order("sm_61", "sm_70"), made, tool)
+            folder = make_objects(asked, made, tool)
         finally:
             os.close(handle)
     for name in KERNELS:

@@ -5,17 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from workhorse.engines.supply.cuda_ninja import PLUGIN, ninja_file, weighted_step
 from workhorse.engines.supply.cuda_recipe import (
-    PLUGIN,
     ClangPlaces,
     CudaOrder,
+    clang_compiler,
     compile_words,
     cuda_order,
     defines,
-    link_words,
-    ninja_file,
     units,
-    weighted_step,
 )
 from workhorse.errors import EXIT_USAGE, AppError
 from workhorse.knowledge.cuda_build import architectures, compile_seconds, cuda_options
@@ -103,7 +101,6 @@ def test_the_files_of_an_order() -> None:
 
 def test_what_ggml_is_told() -> None:
     told = dict(word.partition("=")[::2] for word in defines(order("sm_61", "sm_70")))
-    assert told["__CUDA_ARCH_LIST__"] == "610,700"
     assert told["GGML_CUDA_FA_Q8_0_Q8_0"] == "1"
     assert told["GGML_CUDA_FA_Q5_0_Q4_0"] == "0"
     assert len([name for name in told if name.startswith("GGML_CUDA_FA_")]) == 50
@@ -121,6 +118,7 @@ def test_the_compilers_words() -> None:
     for name in ("sm_61", "sm_70"):
         assert f"--cuda-gpu-arch={name}" in words
         assert f"--cuda-include-ptx={name}" in words
+    assert "-D__CUDA_ARCH_LIST__=610,700" in words
     # Without it clang's code for attention on Volta multiplies by garbage.
     assert "-fno-strict-aliasing" in words
     # clang's wrappers have to be found before the library that they wrap.
@@ -130,16 +128,14 @@ def test_the_compilers_words() -> None:
 
 
 def test_ninjas_file(tmp_path: Path) -> None:
-    made = units(NAMES, order("sm_70"))
     tree = str(tmp_path / "a folder")
-    plan = ninja_file(
-        made, compile_words(order("sm_70"), PLACES, tree), link_words(PLACES), tree, "/rt"
-    )
+    compiler = clang_compiler(order("sm_70"), PLACES, tree)
+    plan = ninja_file(units(NAMES, order("sm_70")), compiler, tree)
     assert f"build acc.o: compile {tmp_path}/a$ folder/{TREE}/acc.cu" in plan
     assert f"build {PLUGIN}: link" in plan
+    assert "/t/cuda/lib/libcudart.so.12" in plan
     # A shell and ninja both leave it as it is.
     assert "'-Wl,-rpath,$$ORIGIN/../lib'" in plan
-    assert "'-D__CUDA_ARCH_LIST__=700'" in plan or "-D__CUDA_ARCH_LIST__=700" in plan
 
 
 def test_progress_is_told_in_seconds_of_work() -> None:

@@ -151,7 +151,6 @@ def test_one_that_stopped_answering_is_told_and_stays(home: Path) -> None:
         (["build", "--compiler", "magic"], "invalid choice", 2),
         (["build", "--gpu", "sm_35"], "No code can be made for 'sm_35'", 2),
         (["build", "--gpu", "sm_70", "--option", "magic"], "invalid choice", 2),
-        (["build", "--gpu", "sm_70", "--compiler", "system"], "packaged compiler only", 2),
         (["build", "--option", "force-mmq"], "go with --gpu", 2),
         (["build", "--no-cublas"], "go with --gpu", 2),
         (["install", "x", "--gpu", "sm_70"], "--gpu only goes with", 2),

@@ -13,10 +13,12 @@ from typing import Protocol
 
 from workhorse.engines.supply.builds import Build, Builds
 from workhorse.engines.supply.cuda_build import PluginSite, make_plugin
-from workhorse.engines.supply.cuda_recipe import PLUGIN, CudaOrder
+from workhorse.engines.supply.cuda_ninja import PLUGIN, CudaCompiler
+from workhorse.engines.supply.cuda_recipe import CudaOrder, clang_compiler
 from workhorse.engines.supply.cuda_toolkit import (
-    RUNTIME,
+    CUBLAS_MAJOR,
     clang_places,
+    own_headers,
     package_lines,
     packaged_cublas,
     packaged_cuda,
@@ -30,6 +32,7 @@ from workhorse.engines.supply.manifest import (
     check_name,
     files_of,
 )
+from workhorse.engines.supply.nvcc import nvcc_compiler, system_nvcc
 from workhorse.engines.supply.recipe import OPS_TEST, PROGRAMS, options
 from workhorse.engines.supply.run_tool import ToolRunner
 from workhorse.engines.supply.source import source_tree
@@ -197,17 +200,24 @@ class _Making:
         self, order: CudaOrder, toolchain: Toolchain, tools: Path, tool: ToolRunner
     ) -> tuple[Path, ...]:
         """The CUDA plugin and the run-time library that it asks for."""
-        self.tell.stage(Text("fetching the CUDA packages", "获取 CUDA 软件包"))
-        cuda = packaged_cuda(tools, self.tell.progress)
-        runtime = cuda / "lib" / RUNTIME
+        compiler = self._cuda_compiler(order, toolchain, tools)
         self.tell.stage(Text(f"compiling CUDA code: {order.name}", f"编译 CUDA 代码：{order.name}"))
-        places = clang_places(cuda, toolchain)
-        site = PluginSite(self.work, places, str(runtime), toolchain.ninja, self.order.jobs)
+        site = PluginSite(self.work, compiler, toolchain.ninja, self.order.jobs)
         plugin = make_plugin(order, site, tool)
-        if self.order.cublas:
+        if self.order.cublas and compiler.major == CUBLAS_MAJOR:
             self.tell.stage(Text("fetching cuBLAS (581 MB)", "获取 cuBLAS（581 MB）"))
             packaged_cublas(self.builds.folder, self.tell.progress)
-        return plugin, runtime
+        return plugin, Path(compiler.runtime)
+
+    def _cuda_compiler(self, order: CudaOrder, toolchain: Toolchain, tools: Path) -> CudaCompiler:
+        """The packaged clang, or the system's nvcc with the system's compiler."""
+        tree = str(self.work / "source")
+        if self.order.compiler == "system":
+            nvcc = system_nvcc(order, toolchain.variables())
+            return nvcc_compiler(order, nvcc, toolchain.cxx_compiler, own_headers(), tree)
+        self.tell.stage(Text("fetching the CUDA packages", "获取 CUDA 软件包"))
+        cuda = packaged_cuda(tools, self.tell.progress)
+        return clang_compiler(order, clang_places(cuda, toolchain), tree)
 
     def _collect(self, scratch: Path, tree: Path, objects: Path, libraries: Sequence[Path]) -> None:
         """The programs, the libraries and the licences they come under."""
@@ -232,6 +242,7 @@ class _Making:
         chosen: tuple[str, ...],
     ) -> Manifest:
         order, source = self.order, self.order.source
+        packaged_cuda_code = order.cuda is not None and order.compiler == "packaged"
         held = read_programs(scratch)
         linked = ["LLVM libc++ and compiler-rt (Apache-2.0 WITH LLVM-exception), linked in"]
         return Manifest(
@@ -258,12 +269,12 @@ class _Making:
             licences=(
                 f"llama.cpp: {source.licence}",
                 *(linked if order.compiler == "packaged" else []),
-                *(nvidia_lines() if order.cuda else []),
+                *(nvidia_lines(scratch) if order.cuda else []),
             ),
             built_at=datetime.now(UTC).isoformat(timespec="seconds"),
             minutes=round(self._spent_s() / 60, 1),
-            fetched=package_lines(cublas=order.cublas) if order.cuda else (),
-            flash_attention="unproven" if order.cuda else None,
+            fetched=package_lines(cublas=order.cublas) if packaged_cuda_code else (),
+            flash_attention="unproven" if packaged_cuda_code else None,
         )
 
     def _spent_s(self) -> float:
@@ -305,10 +316,13 @@ def cuda_words(order: CudaOrder | None) -> tuple[str, ...]:
     return (f"cuda: {', '.join(one.name for one in order.architectures)}; {', '.join(chosen)}",)
 
 
-def nvidia_lines() -> tuple[str, ...]:
+def nvidia_lines(folder: Path) -> tuple[str, ...]:
     """Which files are NVIDIA's, for the record: fetched here by the user, passed on by nobody."""
     return (
-        f"lib/{RUNTIME}: NVIDIA CUDA Toolkit EULA, fetched by the user; do not pass it on",
+        *(
+            f"lib/{path.name}: NVIDIA CUDA Toolkit EULA, the user's own copy; do not pass it on"
+            for path in sorted((folder / "lib").iterdir())
+        ),
         f"bin/{PLUGIN}: llama.cpp (MIT) with code of NVIDIA's libdevice and headers (CUDA EULA) "
         "and of CCCL (Apache-2.0 WITH LLVM-exception)",
     )

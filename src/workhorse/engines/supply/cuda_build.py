@@ -6,19 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workhorse.engines.supply.cuda_recipe import (
+from workhorse.engines.supply.cuda_ninja import (
     OBJECTS,
     PLUGIN,
-    TREE,
-    ClangPlaces,
-    CudaOrder,
+    CudaCompiler,
     Unit,
-    compile_words,
-    link_words,
     ninja_file,
-    units,
     weighted_step,
 )
+from workhorse.engines.supply.cuda_recipe import TREE, CudaOrder, units
 from workhorse.engines.supply.run_tool import ToolRunner
 from workhorse.errors import AppError
 from workhorse.machine.fatbin import GpuCode, read_gpu_code
@@ -34,8 +30,7 @@ class PluginSite:
     """Where a plugin is made, and with what."""
 
     work: Path  # of this source; its folder `source` is the tree
-    places: ClangPlaces
-    runtime: str  # libcudart
+    compiler: CudaCompiler
     ninja: str
     jobs: int
 
@@ -56,14 +51,12 @@ def make_objects(order: CudaOrder, site: PluginSite, tool: ToolRunner) -> Path:
     with local_errors(tree):
         names = sorted(p.relative_to(tree).as_posix() for p in (tree / TREE).rglob("*.cu"))
     todo = units(names, order)
-    compiler = compile_words(order, site.places, str(tree))
-    linker = link_words(site.places)
-    folder = site.work / f"cuda-{_key(compiler, linker)}"
+    folder = site.work / f"cuda-{_key(site.compiler)}"
     if not folder.is_dir():
         check_space(site.work, NEEDED_BYTES * len(order.architectures))
     with local_errors(folder):
         folder.mkdir(exist_ok=True)
-        plan = ninja_file(todo, compiler, linker, str(tree), site.runtime)
+        plan = ninja_file(todo, site.compiler, str(tree))
         (folder / "build.ninja").write_text(plan, "utf-8")
     # A compiler that dies leaves large files behind: here they are found, and go with the folder.
     scratch = folder / "tmp"
@@ -118,6 +111,5 @@ def code_of(order: CudaOrder) -> GpuCode:
     )
 
 
-def _key(*words: Sequence[str]) -> str:
-    told = "\n".join("\0".join(part) for part in words)
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
+def _key(compiler: CudaCompiler) -> str:
+    return hashlib.sha256(repr(compiler).encode()).hexdigest()[:12]

@@ -6,11 +6,11 @@ machine code of it down to sm_50. The result is ggml's plugin `libggml-cuda.so`,
 loads from its own folder when a card and a driver are there: the programs run without them too.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from workhorse.engines.supply.cuda_ninja import PLUGIN, CudaCompiler, Unit
 from workhorse.errors import EXIT_USAGE, AppError
 from workhorse.knowledge.cuda_build import (
     DEFAULT_OPTION,
@@ -23,14 +23,11 @@ from workhorse.knowledge.cuda_build import (
 from workhorse.records import Machine
 from workhorse.text import Text
 
-PLUGIN = "libggml-cuda.so"
 TREE = "ggml/src/ggml-cuda"
 AUTO = "auto"
-OBJECTS = "objects"  # ninja's name for all of them
 # Where the plugin finds NVIDIA's libraries: in its own build, or beside all builds.
 CUBLAS_FOLDER = ".cublas-12"
 RUN_PATHS = ("$ORIGIN/../lib", f"$ORIGIN/../../{CUBLAS_FOLDER}")
-_STUBS = ("libcublas.so.12", "libcuda.so.1")
 
 # That of the programs: toolchain.py.
 _GLIBC = "2.17"
@@ -116,19 +113,6 @@ class ClangPlaces:
     resource_dir: str  # clang's own headers
     cuda: str  # bin/ptxas, bin/fatbinary, nvvm/libdevice, include, lib
     own_headers: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """One file to compile."""
-
-    source: str  # below the source tree
-    seconds: float  # expected, of one CPU
-
-    @property
-    def name(self) -> str:
-        """`mmq` of `ggml/src/ggml-cuda/mmq.cu`."""
-        return PurePosixPath(self.source).stem
 
 
 def cuda_order(words: Sequence[str], options: Sequence[str], machine: Machine) -> CudaOrder:
@@ -228,8 +212,20 @@ def defines(order: CudaOrder) -> tuple[str, ...]:
         *(word for option in order.options for word in option.defines),
         f'GGML_CUDA_FA_QUANTS="{told}"',
         *(f"GGML_CUDA_FA_{p.replace('-', '_').upper()}={int(p in pairs)}" for p in every),
-        # nvcc sets it. Without it ggml believes in kernels for whatever card it finds.
-        f"__CUDA_ARCH_LIST__={','.join(str(one.number) for one in order.architectures)}",
+    )
+
+
+def clang_compiler(order: CudaOrder, places: ClangPlaces, tree: str) -> CudaCompiler:
+    """The packaged compiler, for each architecture that is known."""
+    return CudaCompiler(
+        compile=compile_words(order, places, tree),
+        link=(
+            *(places.zig, "c++", "-shared", "-target", f"{_TARGET}.{_GLIBC}", "-O3"),
+            *link_options(),
+        ),
+        stub=(places.zig, "cc", "-shared", "-target", f"{_TARGET}.{_GLIBC}"),
+        runtime=f"{places.cuda}/lib/libcudart.so.12",
+        major=12,
     )
 
 
@@ -245,16 +241,8 @@ def compile_words(order: CudaOrder, places: ClangPlaces, tree: str) -> tuple[str
         places.own_headers,
     )
     return (
-        places.zig,
-        "clang",
-        "--no-default-config",
-        "-x",
-        "cuda",
-        f"--cuda-path={places.cuda}",
-        "-resource-dir",
-        places.resource_dir,
-        "-target",
-        _TARGET,
+        *(places.zig, "clang", "--no-default-config", "-x", "cuda"),
+        *(f"--cuda-path={places.cuda}", "-resource-dir", places.resource_dir, "-target", _TARGET),
         *_CLANG,
         f"-ffile-prefix-map={tree}/=",  # the build's folder is no part of the build
         *(f"--cuda-gpu-arch={one.name}" for one in order.architectures),
@@ -262,106 +250,31 @@ def compile_words(order: CudaOrder, places: ClangPlaces, tree: str) -> tuple[str
         "-nostdinc",
         "-nostdinc++",
         *(word for folder in include for word in ("-isystem", folder)),
+        # nvcc sets it. Without it ggml believes in kernels for whatever card it finds.
+        f"-D__CUDA_ARCH_LIST__={','.join(str(one.number) for one in order.architectures)}",
         *(f"-D{word}" for word in (*_LIBCXX, *defines(order))),
-        *(f"-I{tree}/ggml/{folder}" for folder in ("src", "include", "src/ggml-cuda")),
+        *include_words(tree),
         "-c",
     )
 
 
-def link_words(places: ClangPlaces) -> tuple[str, ...]:
-    """The command that links objects to the plugin, but for them and `-o PLUGIN`.
+def include_words(tree: str) -> tuple[str, ...]:
+    """Where ggml's own headers are."""
+    return tuple(f"-I{tree}/ggml/{folder}" for folder in ("src", "include", "src/ggml-cuda"))
+
+
+def link_options() -> tuple[str, ...]:
+    """How any linker makes the plugin.
 
     The driver's library and cuBLAS are no part of the build: empty libraries of their names stand
     for them. ggml's own functions come from the program that loads the plugin.
     """
     return (
-        places.zig,
-        "c++",
-        "-shared",
-        "-target",
-        f"{_TARGET}.{_GLIBC}",
-        "-O3",
         "-s",
         f"-Wl,-soname,{PLUGIN}",
         "-Wl,--no-as-needed",
         *(f"-Wl,-rpath,{folder}" for folder in RUN_PATHS),
     )
-
-
-def ninja_file(
-    units_: Sequence[Unit],
-    compiler: Sequence[str],
-    linker: Sequence[str],
-    tree: str,
-    runtime: str,
-) -> str:
-    """What ninja is to do: each unit to an object, all objects to the plugin."""
-    zig = linker[0]
-    stub = (zig, "cc", "-shared", *linker[3:5], "-x", "c", "/dev/null")
-    lines = [
-        "ninja_required_version = 1.5",
-        "rule compile",
-        f"  command = {_command(compiler)} $in -o $out",
-        "  description = $out",
-        "rule stub",
-        f"  command = {_command(stub)} -Wl,-soname,$out -o $out",
-        "  description = $out",
-        "rule link",
-        f"  command = {_command(linker)} @$out.rsp -o $out",
-        "  description = $out",
-        "  rspfile = $out.rsp",
-        f"  rspfile_content = $in {_quoted(runtime)}",
-    ]
-    for unit in units_:
-        lines.append(f"build {_path(unit.name)}.o: compile {_path(f'{tree}/{unit.source}')}")
-    lines += [f"build {name}: stub" for name in _STUBS]
-    objects = " ".join(f"{_path(unit.name)}.o" for unit in units_)
-    lines += [
-        f"build {OBJECTS}: phony {objects}",
-        f"build {PLUGIN}: link {objects} {' '.join(_STUBS)}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def weighted_step(units_: Sequence[Unit], done_before: Iterable[str]) -> "StepWeights":
-    """Ninja's lines as expected CPU-seconds: files take from 3 s to minutes."""
-    left = {unit.name: unit.seconds for unit in units_}
-    total = sum(left.values())
-    begun = sum(left.pop(name, 0.0) for name in done_before)
-    return StepWeights(left, begun, total)
-
-
-class StepWeights:
-    """How far the work is, told line by line."""
-
-    def __init__(self, left: dict[str, float], done: float, total: float) -> None:
-        self._left, self._done, self._total = left, done, total
-
-    def __call__(self, line: str) -> tuple[int, int] | None:
-        """(CPU-seconds behind us, all) after a line such as `[3/145] mmq.o`."""
-        found = _NINJA.match(line)
-        if found is None:
-            return None
-        self._done += self._left.pop(found[1], 0.0)
-        return round(self._done), round(self._total)
-
-
-_NINJA = re.compile(r"^\[\d{1,6}/\d{1,6}\] ([\w.-]{1,120})\.(?:o|so)$")
-_SAFE = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
-
-
-def _command(words: Sequence[str]) -> str:
-    return " ".join(_quoted(word) for word in words)
-
-
-def _quoted(word: str) -> str:
-    """For ninja, which gives it to a shell."""
-    plain = word if _SAFE.fullmatch(word) else "'" + word.replace("'", "'\"'\"'") + "'"
-    return plain.replace("$", "$$")
-
-
-def _path(path: str) -> str:
-    return path.replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
 
 
 def _usage(what: Text, step: Text) -> AppError:

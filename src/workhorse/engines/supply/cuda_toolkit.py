@@ -20,8 +20,8 @@ CUBLAS_LOCK = "cublas.lock"
 NEEDED_BYTES = 600_000_000
 # libcublasLt alone is 749 MB (12.9.3.13), and pip has the packed file beside it.
 CUBLAS_BYTES = 1_500_000_000
-CUBLAS_FETCHED_BYTES = 581_217_458
 RUNTIME = "libcudart.so.12"
+CUBLAS_MAJOR = 12
 CUBLAS = ("libcublas.so.12", "libcublasLt.so.12")
 
 # What is kept: (in the packages, here). A folder's contents go into a folder.
@@ -54,14 +54,19 @@ def packaged_cuda(tools: Path, progress: Progress) -> Path:
 def clang_places(cuda: Path, toolchain: Toolchain) -> ClangPlaces:
     """Where the recipe finds the parts; the toolchain is the packaged one."""
     zig = Path(toolchain.root or "") / "ziglang"
+    return ClangPlaces(
+        zig=str(zig / "zig"),
+        zig_lib=str(zig / "lib"),
+        resource_dir=str(cuda / "clang"),
+        cuda=str(cuda),
+        own_headers=own_headers(),
+    )
+
+
+def own_headers() -> str:
+    """The folder of our own part of cuBLAS's header."""
     with as_file(files("workhorse.engines.supply").joinpath("cuda_headers")) as own:
-        return ClangPlaces(
-            zig=str(zig / "zig"),
-            zig_lib=str(zig / "lib"),
-            resource_dir=str(cuda / "clang"),
-            cuda=str(cuda),
-            own_headers=str(own),
-        )
+        return str(own)
 
 
 def packaged_cublas(engines: Path, progress: Progress) -> Path:

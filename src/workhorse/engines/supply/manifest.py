@@ -64,8 +64,8 @@ class Manifest:
     built_at: str  # ISO 8601, UTC
     minutes: float | None  # None: not known
     fetched: tuple[str, ...] = ()  # what CUDA code was made with: package, version, use, licence
-    # Whether attention on a card was seen to be right: a compiler can get it wrong (see
-    # cuda_recipe.py). `unproven`: plans leave it off until the card has shown it. None: no code.
+    # Whether attention on a card was seen to be right: clang has got it wrong (cuda_recipe.py).
+    # `unproven`: plans leave it off until the card has shown it. None: there is no doubt of it.
     flash_attention: Literal["unproven", "proven"] | None = None
     form: Literal[1] = 1  # of this record
 
