@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from workhorse.serve.dashboard.routes import Dashboard
 from workhorse.serve.history import History
 from workhorse.serve.points import Event
 from workhorse.serve.state import KeyUsage, Known, Measured, UsageTold
+from workhorse.serve.templates import Tally
 from workhorse.text import Text, same
 from workhorse.units import GIB
 
@@ -85,8 +86,8 @@ class Scene:
     measured: Measured | None = None
     reason: Text | None = None
     usage: UsageTold | None = None
+    templates: tuple[Tally, ...] = ()
     model_name: str = MODEL
-    asked: list[str] = field(default_factory=list)
 
     def known(self) -> list[Known]:
         capacity = None if self.plan is None else capacity_of(self.plan)
@@ -99,6 +100,7 @@ class Scene:
             reading=lambda: self.reading,
             alarms=lambda: self.alarms,
             usage=lambda: self.usage,
+            templates=lambda: self.templates,
             history=self.history,
         )
 
@@ -128,7 +130,8 @@ def healthy(folder: Path, url: str | None = None, *, minutes: int = 20) -> Scene
             KeyUsage("<b>odd & named</b>", 3, 900, 0, 412, 11.2),
         ),
     )
-    return Scene(machine, plan, backend, last, history, (), measured, None, usage)
+    tally = Tally("house style", MODEL, "ready", 1800, requests=230, hits=221, saved_s=412.0)
+    return Scene(machine, plan, backend, last, history, (), measured, None, usage, (tally,))
 
 
 ENDED = Text(

@@ -64,6 +64,7 @@ async def test_a_healthy_service(page: Page, tmp_path: Path) -> None:
             assert reason.because.en.split(":")[0] in plans
         assert "15 GiB of 32 GiB planned" in plans
         assert "wiki-search" in await page.text("#usage_rows")
+        assert "96 % / 230" in await page.text("#template_rows")
         assert "restarting" in await page.text("#event_rows")
         assert "Intel" in await page.text("#facts")
         assert await page.run("document.getElementById('alarms').hidden")

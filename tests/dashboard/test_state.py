@@ -228,8 +228,9 @@ def test_every_word_is_there_in_both_languages() -> None:
     assert used - known.keys() == set()
     ways = "".join(body for name, body in files.items() if name != "words.js")
     spelt = set(re.findall(r"\w+", ways))
-    prefixed = {key for key in known if key.startswith(("say_", "range_"))}
-    states = {"planning", "starting", "ready", "restarting", "given_up", "stopped", "draining"}
+    prefixed = {key for key in known if key.startswith(("say_", "range_", "template_"))}
+    states = {"planning", "starting", "ready", "restarting", "given_up", "stopped"}
+    states |= {"reloading", "draining"}
     assert known.keys() - spelt - prefixed - states == set()
 
 

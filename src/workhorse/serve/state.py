@@ -8,10 +8,12 @@ from workhorse import __version__
 from workhorse.records import Alarm, EngineReading, Machine, Plan, Reading
 from workhorse.serve.backend import READY, Served
 from workhorse.serve.points import Event
+from workhorse.serve.templates import Tally
 from workhorse.serve.told import Fact, PlanTold, tell_machine, tell_plan
 from workhorse.text import Text
 
 OVER_ALARMS_SHOWN = 10
+MASK = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class ServiceState:
     alarms: tuple[Alarm, ...]  # worst first, those that are over last
     events: tuple[Event, ...]
     usage: UsageTold | None  # None: nobody counts
+    templates: tuple[Tally, ...]
     about: About | None  # None: the reader knows this revision
 
 
@@ -105,6 +108,7 @@ def service_state(
     alarms: Sequence[Alarm] = (),
     events: Sequence[Event] = (),
     usage: UsageTold | None = None,
+    templates: Sequence[Tally] = (),
     reader_knows: str | None = None,
 ) -> ServiceState:
     """One document of what is known at `at_unix_s`.
@@ -125,13 +129,14 @@ def service_state(
         sorted_alarms(alarms),
         tuple(events),
         usage,
+        tuple(templates),
         None if reader_knows == revision else _about(known),
     )
 
 
 def revision_of(known: Sequence[Known]) -> str:
     """Another word whenever `about` may be another."""
-    return "-".join(f"{one.served.model_name}.{id(one.plan):x}" for one in known) or "none"
+    return f"{hash(tuple((one.served.model_name, one.plan) for one in known)) & MASK:x}"
 
 
 def _about(known: Sequence[Known]) -> About:

@@ -7,7 +7,7 @@ from workhorse import __version__
 from workhorse.bench.doubts import doubts
 from workhorse.bench.load import measure
 from workhorse.bench.scenario import STANDARD, Scenario, scenario_for
-from workhorse.bench.stats import summarise
+from workhorse.bench.stats import Summary, summarise
 from workhorse.config import Places
 from workhorse.errors import AppError
 from workhorse.plan.speed import Experience, setup_for
@@ -27,10 +27,10 @@ QUIET_BEFORE_MEASURING_S = 2.0
 
 async def measure_when_quiet(
     decision: Decision, supervisor: Supervisor, activity: Activity, where: Places, tell: Teller
-) -> None:
+) -> Summary | None:
     """Measure by the standard protocol once nobody asks; a client that comes ends the attempt.
 
-    What goes wrong here is told and ends the measuring, never the service.
+    What goes wrong here is told and ends the measuring, never the service: None.
     """
     scenario = scenario_within(decision.plan)
     if scenario is None:
@@ -52,6 +52,7 @@ async def measure_when_quiet(
             tell.gave_way()
     except AppError as error:
         tell.not_measured(error)
+        return None
 
 
 def scenario_within(plan: Plan) -> Scenario | None:
@@ -71,7 +72,7 @@ def conclude(
     runs: tuple[Run, ...],
     where: Places,
     tell: Teller,
-) -> None:
+) -> Summary:
     """Tell what was measured against what was predicted, with its doubts, and keep both."""
     plan, model = decision.plan, decision.model
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -100,6 +101,7 @@ def conclude(
             None if promised is None else promised.high,
         )
         Store(where.store).add(experience, measurement, plan.forecast)
+    return summary
 
 
 def every_run_failed(runs: tuple[Run, ...]) -> AppError:

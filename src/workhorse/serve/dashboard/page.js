@@ -38,6 +38,7 @@ function show() {
   plan.plans(state, about);
   plan.machine(about);
   plan.usage(state);
+  plan.templates(state);
   plan.events(state);
   chat.show(state);
   curves.show(state, about);

@@ -1,7 +1,7 @@
 // What runs and why, the machine, who used how much, what happened.
 
 import { by, el, put, svg, table } from "./dom.js";
-import { bytes, clock, compact, count, digits, hours, language, say, seconds, words } from "./words.js";
+import { UNKNOWN, bytes, clock, compact, count, digits, hours, knows, language, say, seconds, share, words } from "./words.js";
 import { stateWord } from "./panels.js";
 
 export function plans(state, about) {
@@ -82,6 +82,19 @@ export function usage(state) {
     const head = [[say("key")], ...["requests", "tokens_in", "tokens_cached", "tokens_out", "seconds"].map((key) => [say(key), "n"])];
     return [table(head, rows, "usage"), el("p", { class: "dim" }, say("usage_since", clock(used.since_unix_s)))];
   });
+}
+
+export function templates(state) {
+  const told = state.templates;
+  by("templates").hidden = !told.length;
+  put(by("template_rows"), [language, told], () => table([[say("template")], [say("template_state")], [say("hits"), "n"], [say("saved"), "n"]],
+    told.map((one) => [one.name, templateState(one), one.requests ? `${share(one.hits / one.requests)} / ${compact(one.requests)}` : UNKNOWN, hours(one.saved_s)]), "usage"));
+}
+
+function templateState(one) {
+  const key = `template_${one.state}`;
+  const word = knows(key) ? say(key, share(one.progress)) : one.state;
+  return one.why ? el("span", { title: one.why }, word) : word;
 }
 
 export function events(state) {

@@ -13,6 +13,7 @@ from workhorse.serve.history import History
 from workhorse.serve.points import UNITS, Event
 from workhorse.serve.refusal import json_response, refusal
 from workhorse.serve.state import Known, UsageTold, service_state
+from workhorse.serve.templates import Tally
 
 # Nothing from elsewhere, no inline code, and no string ever becomes markup (Trusted Types):
 # what a model, a client or a log says is text.
@@ -57,6 +58,7 @@ class Dashboard:
         *,
         reading: Callable[[], Reading | None] = lambda: None,
         alarms: Callable[[], Sequence[Alarm]] = tuple,
+        templates: Callable[[], Sequence[Tally]] = tuple,
         usage: Callable[[], UsageTold | None] = lambda: None,
         history: History | None = None,
         clock: Callable[[], float] = time.time,
@@ -64,6 +66,7 @@ class Dashboard:
         self._known = known
         self._reading = reading
         self._alarms = alarms
+        self._templates = templates
         self._usage = usage
         self._history = history
         self._clock = clock
@@ -106,6 +109,7 @@ class Dashboard:
             alarms=self._alarms(),
             events=events,
             usage=usage,
+            templates=self._templates(),
             reader_knows=request.query.get("known"),
         )
         return _fresh(json_response(state))
