@@ -12,8 +12,6 @@ from typing import Literal
 
 import msgspec
 
-from workhorse.serve.assemble import Kind
-
 # llama.cpp `common/common.h`, `sse_ping_interval`, commit 0c1e570, read November 2026.
 PING_DEFAULT_S = 30.0
 
@@ -22,6 +20,8 @@ _PROMPTS = ("system", "instructions", "messages", "prompt", "input", "query", "d
 _LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
 
 Fields = dict[str, msgspec.Raw]
+# In which form a route is asked.
+Kind = Literal["chat", "text", "messages", "responses"]
 Answer = Literal["unchanged", "with progress", "without progress", "assembled"]
 
 
@@ -41,6 +41,7 @@ class Ask:
     model: str | None = None  # as the client called it
     prompt: bytes = b""
     limit_tokens: int | None = None  # of the answer; None: the client set none
+    path: str | None = None  # where the engine is asked; None: where the client asked
 
 
 def ask_engine(body: bytes, kind: Kind) -> Ask:
@@ -61,7 +62,8 @@ def ask_engine(body: bytes, kind: Kind) -> Ask:
     elif stream in (b"false", b"null") and not stream_differs(fields, kind):
         answer = "assembled"
         fields["stream"] = msgspec.Raw(b"true")
-        fields["stream_options"] = _with_usage(fields.get("stream_options"))
+        if kind != "responses":  # they always tell
+            fields["stream_options"] = _with_usage(fields.get("stream_options"))
         if kind == "chat" and not _is_set(fields, "echo"):
             # An answer that continues the client's own words begins with them; its stream
             # does so only on this wish.

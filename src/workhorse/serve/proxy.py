@@ -12,15 +12,15 @@ from aiohttp import web
 
 from workhorse.errors import AppError
 from workhorse.serve.activity import Activity
-from workhorse.serve.ask import Ask, ask_engine, ask_unchanged
-from workhorse.serve.assemble import Assembly, Kind
+from workhorse.serve.ask import Ask, ask_unchanged
 from workhorse.serve.backend import Roster, Served
+from workhorse.serve.dialect import Dialect, Events
 from workhorse.serve.engine_socket import EngineAnswer
 from workhorse.serve.figures import Figures, whole_answer_figures
 from workhorse.serve.live import Flow
 from workhorse.serve.queue import Place, Queue, ready, serving
-from workhorse.serve.refusal import DIED_ANSWERING, EngineLost, error_event, json_response
-from workhorse.serve.sse import DONE, EventFilter, event_data, parse_object, split_events
+from workhorse.serve.refusal import DIED_ANSWERING, EngineLost, json_response, stream_refusal
+from workhorse.serve.sse import event_data, parse_object, split_events
 from workhorse.serve.to_client import SIGN_S, ClientStream
 from workhorse.serve.upstream import Upstream
 from workhorse.serve.who import KEY
@@ -58,17 +58,17 @@ class Proxy:
         self._upstream = upstream
         self._tap = tap
 
-    async def generate(self, request: web.Request, kind: Kind) -> web.StreamResponse:
-        """A chat or a completion: always a stream to the engine, to the client as it asked."""
+    async def generate(self, request: web.Request, dialect: Dialect) -> web.StreamResponse:
+        """A chat or the like: always a stream to the engine, to the client as it asked."""
         with self._activity.request():
-            ask = ask_engine(await request.read(), kind)
+            ask = dialect.ask(await request.read())
             place = self._place(request, ask)
-            to_client = ClientStream(request)
+            to_client = ClientStream(request, dialect)
             if ask.answer in ("with progress", "without progress") and ask.ping_s is not None:
                 place.sign, place.sign_every_s = to_client.sign, min(ask.ping_s, SIGN_S)
             try:
                 async with place:
-                    return await self._generated(request, kind, place, to_client)
+                    return await self._generated(request, dialect, place, to_client)
             except AppError as error:
                 if to_client.response is None:
                     raise
@@ -100,7 +100,7 @@ class Proxy:
         return self._queue.place(ask, request.get(KEY), batch=batch)
 
     async def _generated(
-        self, request: web.Request, kind: Kind, place: Place, to_client: ClientStream
+        self, request: web.Request, dialect: Dialect, place: Place, to_client: ClientStream
     ) -> web.StreamResponse:
         """The answer of the engine whose slot the request has."""
         ask = place.ask
@@ -116,8 +116,8 @@ class Proxy:
                 body = whole.body if isinstance(whole.body, bytes) else b""
                 return await to_client.end_with(b"data: " + b"".join(body.splitlines()) + b"\n\n")
             if ask.answer == "assembled":
-                return await self._assembled(upstream, kind, place)
-            return await self._streamed(upstream, place, to_client)
+                return await self._assembled(upstream, dialect, place)
+            return await self._streamed(upstream, dialect, place, to_client)
         finally:
             upstream.close()
 
@@ -135,9 +135,11 @@ class Proxy:
                 place.counts = whole_answer_figures(body).counts()
         return web.Response(status=upstream.head.status, body=body, headers=headers)
 
-    async def _assembled(self, upstream: EngineAnswer, kind: Kind, place: Place) -> web.Response:
+    async def _assembled(
+        self, upstream: EngineAnswer, dialect: Dialect, place: Place
+    ) -> web.Response:
         """The engine's stream as the one document that the client asked for."""
-        events, assembly = EventFilter(keep_progress=False), Assembly(kind)
+        events, assembly = dialect.parts(False), dialect.assembly()
         flow = self._queue.flow(place.served)
         while block := await _read(upstream):
             whole = events.feed(block)
@@ -161,12 +163,12 @@ class Proxy:
         return response
 
     async def _streamed(
-        self, upstream: EngineAnswer, place: Place, to_client: ClientStream
+        self, upstream: EngineAnswer, dialect: Dialect, place: Place, to_client: ClientStream
     ) -> web.StreamResponse:
         """The engine's events as they come; an error event when they end too early."""
         loop = asyncio.get_running_loop()
         response, headers = to_client.response, _passed(upstream) | place.headers()
-        events = EventFilter(keep_progress=place.ask.answer != "without progress")
+        events = dialect.events(place.ask.answer != "without progress")
         figures, flow = Figures(), self._queue.flow(place.served)
         last, ended, sent_s = b"", False, loop.time()
         while block := await _read(upstream):
@@ -184,7 +186,7 @@ class Proxy:
                 continue
             if response is None:
                 response = await to_client.begin(upstream.head.status, headers)
-            if DONE in whole[-16:]:
+            if dialect.ends(whole):
                 await response.write_eof(whole)  # one packet with the end of the answer
                 ended = True
             else:
@@ -196,12 +198,12 @@ class Proxy:
         if response is None:
             raise EngineLost(DIED_ANSWERING)
         if not ended:
-            error = b"" if _ends_in_error(last) else error_event(EngineLost(DIED_ANSWERING))
-            await response.write_eof(error)
+            error = dialect.error_event(stream_refusal(EngineLost(DIED_ANSWERING)))
+            await response.write_eof(b"" if _ends_in_error(last) else error)
         return response
 
     def _count(
-        self, place: Place, flow: Flow, events: EventFilter, figures: Figures, whole: bytes
+        self, place: Place, flow: Flow, events: Events, figures: Figures, whole: bytes
     ) -> None:
         """What a block of a stream says of its request, once the client has it."""
         if place.first_token_s is None:

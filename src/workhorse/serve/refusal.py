@@ -18,7 +18,13 @@ from workhorse.text import Text
 RETRY_AFTER_S = 5
 
 # OpenAI's and llama.cpp's words for the classes of errors.
-_TYPES = {404: "not_found_error", 429: "rate_limit_error", 503: "unavailable_error"}
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    503: "unavailable_error",
+}
 
 REFUSES = Text("refuses connections", "拒绝连接")
 DIED_SILENT = Text("died before it answered", "在作答之前退出")
@@ -96,6 +102,6 @@ def _refuse_busy(error: Busy) -> web.Response:
     return response
 
 
-def error_event(error: AppError) -> bytes:
-    """The last event of a stream that an error has ended."""
-    return b"data: " + msgspec.json.encode(refusal(502, str(error), error.speaker)) + b"\n\n"
+def stream_refusal(error: AppError) -> dict[str, Any]:
+    """The error document for a stream whose status is out already."""
+    return refusal(502, str(error), error.speaker)

@@ -9,6 +9,7 @@ from aiohttp import web
 from workhorse.errors import AppError
 from workhorse.serve.auth import NotLetIn
 from workhorse.serve.backend import READY, Roster
+from workhorse.serve.dialect import CHAT, MESSAGES, RESPONSES, TEXT
 from workhorse.serve.metrics import CLIENT_LEFT, CONTENT_TYPE, Metrics
 from workhorse.serve.proxy import Proxy
 from workhorse.serve.refusal import json_response, refusal, refuse
@@ -32,8 +33,16 @@ class Routes:
         return [
             web.post("/v1/chat/completions", self._chat),
             web.post("/v1/completions", self._completion),
+            web.post("/v1/messages", self._messages),
+            web.post("/v1/responses", self._responses),
             web.post("/v1/embeddings", self._proxy.compute),
+            web.post("/v1/rerank", self._proxy.compute),
+            web.post("/rerank", self._proxy.compute),
             web.get("/v1/models", self._models),
+            web.post("/v1/messages/count_tokens", self._proxy.forward),
+            web.post("/v1/responses/input_tokens", self._proxy.forward),
+            web.post("/v1/chat/completions/input_tokens", self._proxy.forward),
+            web.post("/apply-template", self._proxy.forward),
             web.post("/tokenize", self._proxy.forward),
             web.post("/detokenize", self._proxy.forward),
             web.get("/props", self._proxy.forward),
@@ -42,10 +51,16 @@ class Routes:
         ]
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        return await self._proxy.generate(request, "chat")
+        return await self._proxy.generate(request, CHAT)
 
     async def _completion(self, request: web.Request) -> web.StreamResponse:
-        return await self._proxy.generate(request, "text")
+        return await self._proxy.generate(request, TEXT)
+
+    async def _messages(self, request: web.Request) -> web.StreamResponse:
+        return await self._proxy.generate(request, MESSAGES)
+
+    async def _responses(self, request: web.Request) -> web.StreamResponse:
+        return await self._proxy.generate(request, RESPONSES)
 
     async def _models(self, request: web.Request) -> web.StreamResponse:
         """The engine's own list, under the name that the user gave the model.

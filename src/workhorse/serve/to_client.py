@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from workhorse.errors import AppError
+from workhorse.serve.dialect import Dialect
 from workhorse.serve.queue import Place
-from workhorse.serve.refusal import error_event
+from workhorse.serve.refusal import stream_refusal
 
 # How long a client that waits for a slot hears nothing: reverse proxies give up after 60 s
 # (nginx `proxy_read_timeout`, 2026-11), and an early refusal of the engine still has its status.
@@ -27,9 +28,10 @@ class _Stream(web.StreamResponse):
 class ClientStream:
     """One stream to a client; `response` is None until it has begun."""
 
-    def __init__(self, request: web.Request) -> None:
+    def __init__(self, request: web.Request, dialect: Dialect) -> None:
         self.response: web.StreamResponse | None = None
         self._request = request
+        self._dialect = dialect
 
     async def begin(
         self, status: int, headers: Mapping[str, str], *, alone: bool = False
@@ -59,4 +61,4 @@ class ClientStream:
 
     async def end_in(self, error: AppError) -> web.StreamResponse:
         """End a stream that has begun with an error of ours."""
-        return await self.end_with(error_event(error))
+        return await self.end_with(self._dialect.error_event(stream_refusal(error)))
