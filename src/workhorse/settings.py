@@ -107,7 +107,7 @@ class TemplateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PrefixCacheSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What prepared templates may take of the disk."""
 
-    disk_gb: Annotated[float, msgspec.Meta(ge=0, le=10000)] = 8.0
+    disk_gib: Annotated[float, msgspec.Meta(ge=0, le=10000)] = 8.0
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -72,10 +72,20 @@ def test_a_state_is_another_ones_with_any_other_token_or_setting() -> None:
     assert state_key("s", [1, 2]) == state_key("s", (1, 2))
 
 
-def test_every_slot_gets_a_template_and_every_template_a_slot() -> None:
-    assert slots_for(2, 4) == (0, 1, 0, 1)
-    assert slots_for(3, 2) == (0, 1)
-    assert slots_for(0, 2) == ()
+@pytest.mark.parametrize(
+    ("requests", "slots", "found"),
+    [
+        ([0, 0], 4, (0, 1, 0, 1)),
+        ([0, 0, 0], 2, (0, 1)),
+        ([1, 5], 1, (1,)),
+        ([90, 10], 4, (0, 1, 0, 0)),
+        ([], 2, ()),
+    ],
+)
+def test_every_template_gets_a_slot_and_the_rest_go_to_those_asked_for_most(
+    requests: list[int], slots: int, found: tuple[int, ...]
+) -> None:
+    assert slots_for(requests, slots) == found
 
 
 @pytest.mark.parametrize(

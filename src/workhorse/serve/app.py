@@ -2,9 +2,11 @@
 
 import errno
 import os
+from collections.abc import Callable, Iterable
 
 from aiohttp import web
 
+from workhorse.records import Alarm, Reading
 from workhorse.serve.activity import Activity
 from workhorse.serve.admission import LONGEST_WAIT_S, QUEUE_LENGTH
 from workhorse.serve.auth import ACCESS, Access
@@ -13,6 +15,7 @@ from workhorse.serve.door import LIMITS, Door, Limits, take_body
 from workhorse.serve.live import Live
 from workhorse.serve.metrics import Metrics
 from workhorse.serve.port import cannot_listen, find_port_holder, port_taken
+from workhorse.serve.prefixes import Prefixes
 from workhorse.serve.proxy import Proxy, Tap
 from workhorse.serve.queue import Queue
 from workhorse.serve.routes import Routes, answer_errors
@@ -39,12 +42,17 @@ def build_app(
     live: Live | None = None,
     usage: Usage | None = None,
     tap: Tap | None = None,
+    prefixes: Prefixes | None = None,
+    reading: Callable[[], Reading | None] = lambda: None,
+    alarms: Callable[[], Iterable[Alarm]] = tuple,
 ) -> web.Application:
     """The gateway's application in front of the engines of `roster`, as they come and go.
 
     `access` says who may ask; left out, every program of this machine. `activity` learns of
     every request that makes the engine work, `live` of how fast it was
-    answered, `usage` of what it took; `tap` sees each block of an answer. A request that finds
+    answered, `usage` of what it took; `tap` sees each block of an answer,
+    `prefixes` what each prompt began with; `reading` and `alarms` give what the guard saw last,
+    for the metrics. A request that finds
     the engine down waits for it up to `restart_wait_s` seconds. When no slot is free, up to
     `queue_length` requests of a model wait, none longer than `longest_wait_s` by what is known
     when it comes.
@@ -53,8 +61,17 @@ def build_app(
     metrics = Metrics(
         in_flight=lambda: activity.in_flight,
         served=lambda: roster.served,
+        reading=reading,
+        alarms=alarms,
     )
     queue = Queue(roster, live, metrics, usage, length=queue_length, longest_wait_s=longest_wait_s)
+    prefixes = prefixes or Prefixes()
+    metrics.add(prefixes)
+    queue.answered.append(
+        lambda place: prefixes.answered(
+            place.bid.key, place.bid.model, place.ask.prompt, place.counts
+        )
+    )
     upstream = Upstream(roster, restart_wait_s=restart_wait_s)
     proxy = Proxy(roster, activity, queue, upstream, tap)
     access, limits = access or Access(), limits or Limits()

@@ -112,6 +112,10 @@ class Metrics:
                 self._decode_tokens_per_s.observe(count.decode_tokens_per_s)
                 self._token_gaps.add(1 / count.decode_tokens_per_s, (count.generated or 1) - 1)
 
+    def add(self, collector: Collector) -> None:
+        """Have the page say what `collector` knows as well."""
+        self._registry.register(collector)
+
     def page(self) -> bytes:
         """The whole page."""
         return generate_latest(self._registry)

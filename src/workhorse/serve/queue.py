@@ -112,6 +112,7 @@ class Queue:
         self._tickets = itertools.count(1)
         self._places: dict[int, Place] = {}  # those that wait
         self._estimates: dict[str, Estimates] = {}
+        self.answered: list[Callable[[Place], None]] = []  # told of each whole answer
         self._numbers: dict[Backend, int] = {}
         self._served: dict[int, Served] = {}
         self._restarts: dict[int, int] = {}
@@ -210,6 +211,8 @@ class Queue:
             self._estimates_of(place.bid.model).learn(place.prompt_bytes, place.counts)
             self._learned = True
             self._metrics.count_tokens(place.counts)
+            for told in self.answered:
+                told(place)
         self._metrics.e2e_request_latency_s.observe(now_s - place.arrived_s)
         self._usage.note(_used(place, outcome, took_s))
 

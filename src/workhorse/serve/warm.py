@@ -22,7 +22,7 @@ from workhorse.errors import AppError
 from workhorse.serve.activity import Activity
 from workhorse.serve.engine_slots import EngineSlots, Slot
 from workhorse.serve.kept_states import PART_SUFFIX, KeptStates
-from workhorse.serve.templates import Ledger, Tally, Template, slots_for, state_key
+from workhorse.serve.templates import HIT_SHARE, Ledger, Tally, Template, slots_for, state_key
 
 # Work starts when nobody has asked for this long.
 QUIET_S = 2.0
@@ -97,22 +97,37 @@ class Warmer:
         while True:
             await self._activity.wait_idle(self._quiet_s)
             self._again.clear()
-            url = await self._address(ADDRESS_WAIT_S)
+            try:
+                url = await self._address(ADDRESS_WAIT_S)
+            except AppError:  # given up or ended: until it is started again
+                await self._again.wait()
+                continue
             async with self._using:
                 if not await self._unless_client(self._trying(self._bring(url, prefill=True))):
                     continue
             self.ready.set()
             await _first(self._activity.arrived(), self._again.wait())
 
+    def declare(self, templates: Sequence[Template]) -> None:
+        """Other templates from now on; those that stay as they are stay where they are."""
+        before = {one.name: one for one in self._templates}
+        self._templates = tuple(t for t in templates if t.model in (None, self._model))
+        for template in self._templates:
+            if before.get(template.name) != template:
+                self._tokens.pop(template.name, None)
+                tally = self._tally(template)
+                tally.state, tally.tokens, tally.why = "waiting", None, None
+        self._again.set()
+
     @asynccontextmanager
-    async def own_use(self, url: str) -> AsyncIterator[None]:
+    async def own_use(self) -> AsyncIterator[None]:
         """While we ask the engine for something else: what that leaves in slots is no client's."""
         client = asyncio.create_task(self._activity.arrived())
         try:
             async with self._using:
                 yield
                 if not client.done() and self._templates:
-                    await self._trying(self._rest(url))
+                    await self._trying(self._rest(await self._address(0.0)))
         finally:
             client.cancel()
             self._again.set()
@@ -159,8 +174,9 @@ class Warmer:
                 await self._render(engine, template)
             usable = [t for t in self._templates if self._tally(t).state != "refused"]
             slots = await engine.slots()
-            await self._bring_beyond(engine, slots[-1], usable[len(slots) :], prefill=prefill)
-            shares = slots_for(len(usable), len(slots))
+            shares = slots_for([self._tally(one).requests for one in usable], len(slots))
+            beyond = [one for place, one in enumerate(usable) if place not in shares]
+            await self._bring_beyond(engine, slots[-1], beyond, prefill=prefill)
             for slot, share in zip(await engine.slots(), shares, strict=False):
                 if self._is_unused(slot) and self._held.get(slot.number) != usable[share]:
                     await self._put(engine, slot, usable[share], prefill=prefill)
@@ -301,7 +317,7 @@ class Warmer:
         # state cannot be cut back may not.
         await engine.restore(slot.number, path.name)
         tried = await engine.prefill((*tokens, tokens[-1]), slot.number)
-        if tried.cached_tokens < len(tokens):
+        if tried.cached_tokens < HIT_SHARE * len(tokens):
             log.warning("A restored state of %s is of no use to its model.", template.name)
             self._unsavable.add(template.name)
             await asyncio.to_thread(path.unlink)
