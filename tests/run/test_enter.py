@@ -45,6 +45,11 @@ def test_its_memory_is_bound_to_the_told_node() -> None:
     assert f" bind:{node} " in done.stdout
 
 
+def test_the_kernel_ends_it_before_others_when_memory_runs_out() -> None:
+    done = enter_as("--", "cat", "/proc/self/oom_score_adj")
+    assert int(done.stdout) >= enter.OOM_SCORE
+
+
 def test_signals_that_the_caller_ignores_or_blocks_reach_the_engine() -> None:
     ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

@@ -23,6 +23,10 @@ VERBS: dict[str, Text] = {
         "bring other settings or another engine into a running service, without refusing a request",
         "让运行中的服务换用新配置或新引擎，不拒绝任何请求",
     ),
+    "service": Text(
+        "have systemd start the service with the machine and watch over it",
+        "交由 systemd 随系统启动并守护服务",
+    ),
     "probe": Text("show what this machine is and can do", "查看本机的硬件与能力"),
     "doctor": Text(
         "say what is wrong with this machine, what it costs and what to do",

@@ -184,7 +184,7 @@ class Access:
         return (
             self.token is not None
             and secret is not None
-            and is_loopback(request.remote or "")
+            and is_from_here(request)
             and hmac.compare_digest(secret.encode(errors="replace"), self.token.encode())
         )
 
@@ -201,6 +201,13 @@ def sent_secret(request: web.Request) -> str | None:
         if scheme.lower() == "bearer":
             sent.add(secret.strip())
     return sent.pop() if len(sent) == 1 else None
+
+
+def is_from_here(request: web.Request) -> bool:
+    """Did this machine send a request? A service that others reach may not listen on loopback."""
+    local = request.transport.get_extra_info("sockname") if request.transport else None
+    remote = request.remote or ""
+    return is_loopback(remote) or bool(local and local[0] == remote)
 
 
 def is_loopback(host: str) -> bool:

@@ -28,7 +28,9 @@ class WrittenDown:
         self._file: ServiceFile | None = None  # as it was written last
         self._changed = asyncio.Event()
 
-    async def open(self, host: str, port: int, now_unix_s: float) -> tuple[Ended, ...]:
+    async def open(
+        self, host: str, port: int, now_unix_s: float, *, tls: bool = False
+    ) -> tuple[Ended, ...]:
         """Write it, and end what the dead services of this folder left behind.
 
         Raises AppError when another service is written down under this port and lives.
@@ -41,7 +43,15 @@ class WrittenDown:
         if other is not None and other.lives():
             raise port_in_two_places(other)
         self._file = ServiceFile(
-            birthplace(), me, host, port, now_unix_s, self.marker, self.token, (), self._config
+            birthplace=birthplace(),
+            service=me,
+            host=host,
+            port=port,
+            started_unix_s=now_unix_s,
+            marker=self.marker,
+            token=self.token,
+            config=self._config,
+            tls=tls,
         )
         await asyncio.to_thread(write_service_file, self._folder, self._file)
         return ended
