@@ -37,6 +37,13 @@ class LimitsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     connections: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 2000
 
 
+class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who may wait for a free slot of a model."""
+
+    length: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 128  # requests; one key's: half of it
+    longest_wait_s: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 600.0  # by the expectation
+
+
 class ModelSettings(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"purpose": "for"}
 ):
@@ -115,6 +122,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     serve: ServeSettings = ServeSettings()
     limits: LimitsSettings = LimitsSettings()
+    queue: QueueSettings = QueueSettings()
     model: tuple[ModelSettings, ...] = ()
     supervision: SupervisionSettings = SupervisionSettings()
     template: Annotated[tuple[TemplateSettings, ...], msgspec.Meta(max_length=32)] = ()
