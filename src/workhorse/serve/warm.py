@@ -15,6 +15,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
@@ -140,9 +141,9 @@ class Warmer:
             await asyncio.wait({doing, client}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             done = doing.done()
-            client.cancel()
-            doing.cancel()
-            await asyncio.wait({doing, client})
+            await _end(doing, client)
+        if done:
+            doing.result()
         return done
 
     async def _trying(self, work: Coroutine[object, object, None]) -> None:
@@ -269,15 +270,17 @@ class Warmer:
         try:
             computing = asyncio.create_task(engine.prefill(tokens, slot.number, on_progress))
             try:
+                await _first(begun.wait(), asyncio.wait({computing}))
                 if self._is_kept(template):
                     # Asked for while the slot is busy, the engine saves it in the moment in
                     # which it is free, before any client could get it.
-                    await _first(begun.wait(), asyncio.wait({computing}))
                     saving = asyncio.create_task(engine.save(slot.number, part))
+                if not computing.done():
+                    # A client that ends this work leaves a slot that is no client's.
+                    self._rested[slot.number] = (await engine.slots())[slot.number].task
                 done = await computing
             finally:
-                computing.cancel()
-                await asyncio.wait({computing})
+                await _end(computing)
             self._ledger.prefilled(self._model, done.computed_tokens, done.seconds)
             tally.prefill_s += done.seconds
             if saving is not None:
@@ -289,9 +292,8 @@ class Warmer:
             tally.progress = None
             if tally.state == "prefilling":
                 tally.state = "waiting"
-            if saving is not None and not saving.done():
-                saving.cancel()
-                await asyncio.wait({saving})
+            if saving is not None:
+                await _end(saving)
 
     async def _keep(
         self, engine: EngineSlots, slot: Slot, template: Template, saving: "asyncio.Task[int]"
@@ -330,7 +332,9 @@ class Warmer:
 
     async def _note(self, engine: EngineSlots, slot: Slot, template: Template) -> None:
         now = next(one for one in await engine.slots() if one.number == slot.number)
-        self._held[slot.number], self._rested[slot.number] = template, now.task
+        # A client may have taken it in this moment; a slot without any task says no number.
+        if now.task is None or now.tokens == len(self._tokens[template.name]):
+            self._held[slot.number], self._rested[slot.number] = template, now.task
         self._tally(template).state = "ready"
 
     async def _saved(self, template: Template) -> Path | None:
@@ -367,10 +371,15 @@ async def _engine(url: str) -> AsyncIterator[EngineSlots]:
 
 async def _first(*waiting: Coroutine[object, object, object]) -> None:
     """Returns when the first of them does."""
-    tasks = {asyncio.ensure_future(one) for one in waiting}
+    tasks = [asyncio.ensure_future(one) for one in waiting]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await _end(*tasks)
+
+
+async def _end(*tasks: "asyncio.Task[Any]") -> None:
+    """Ends them, whatever came of them."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
