@@ -32,10 +32,12 @@ def add_choices(parser: argparse.ArgumentParser, language: Language) -> None:
     parser.add_argument(
         "--engine",
         type=Path,
-        metavar="NAME|PATH",
+        metavar="KIND|NAME|PATH",
         help=Text(
-            "an installed build (workhorse engine list) or a llama-server of your own",
-            "已安装的构建（workhorse engine list）或自己的 llama-server",
+            "auto, llama.cpp, vllm or lmdeploy; an installed build or environment (workhorse "
+            "engine list); or the path of a llama-server or an environment of your own",
+            "auto、llama.cpp、vllm 或 lmdeploy；已安装的构建或环境（workhorse engine list）；"
+            "或自己的 llama-server、环境的路径",
         ).in_language(language),
     )
     parser.add_argument(

@@ -3,6 +3,8 @@
 import argparse
 import signal
 import sys
+from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,7 @@ from workhorse.cli.progress import FETCHING, LateBar
 from workhorse.cli.show import print_error, print_table, print_verdict
 from workhorse.codec import to_json
 from workhorse.config import Places, places
-from workhorse.errors import EXIT_GOOD, AppError
+from workhorse.errors import EXIT_GOOD, EXIT_USAGE, AppError
 from workhorse.plan.words import BASES
 from workhorse.text import Language, Text
 from workhorse.units import show_bytes, show_duration, show_range, three_digits
@@ -48,6 +50,22 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     )
 
 
+def refuse_other_engines(plan: "Plan") -> None:
+    """AppError for an engine that does not read GGUF files: twins are such."""
+    if plan.pool is None:
+        return
+    raise AppError(
+        Text(
+            f"{plan.engine.version} cannot be rehearsed: twins are GGUF files.",
+            f"{plan.engine.version} 无法演练：缩小模型是 GGUF 文件。",
+        ),
+        Text(
+            "Leave out --engine, or name a llama-server.", "请去掉 --engine，或指定 llama-server。"
+        ),
+        exit_code=EXIT_USAGE,
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     """Memory by the engine's dry run where it has one, speed by twins; stores the forecast."""
     from workhorse.rehearse.job import Wanted, rehearse
@@ -58,7 +76,11 @@ def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, interrupt)
     where = places()
     with LateBar(FETCHING, args.lang) as fetching:
-        decision = decide(ask_of(args), where, fetching.step)
+        ask = ask_of(args)
+        # Twins are GGUF files: a checkpoint is rehearsed as what it would be converted to.
+        ask = replace(ask, engine=ask.engine or Path("llama.cpp"))
+        decision = decide(ask, where, fetching.step)
+    refuse_other_engines(decision.plan)
     wanted = Wanted(decision.machine, decision.model, decision.plan)
     with model_parts(decision.model.path) as parts:
         budget = memory(decision.plan, parts, where, args)

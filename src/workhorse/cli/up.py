@@ -118,7 +118,8 @@ def show_dry(
         print_plan(decision.plan, args.lang)
         print_verdict(decision.plan.verdict, args.lang)
         print(f"\n{command_line(start)}")
-        if ask.model and (local_folder(ask.model) is None or decision.model.format != "gguf"):
+        here = decision.model.format == "gguf" or decision.plan.pool is not None
+        if ask.model and (local_folder(ask.model) is None or not here):
             print_error(needs_local_file(decision.model.path), args.lang)
     return {"plan": decision.plan, "launch": start}
 

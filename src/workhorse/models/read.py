@@ -9,7 +9,7 @@ from pathlib import Path
 
 from workhorse.errors import AppError
 from workhorse.models.checkpoint import read_checkpoint
-from workhorse.models.choice import choose
+from workhorse.models.choice import choose, gguf_models
 from workhorse.models.folders import Folder, opened_folder
 from workhorse.models.gguf import describe, read_gguf
 from workhorse.models.header import TENSORS_MAX, Header, read_header
@@ -164,6 +164,28 @@ def local_folder(reference: str | Path) -> Path | None:
     return source.path.parent if isinstance(source, LocalSource) else None
 
 
+def local_checkpoint(reference: str | Path, *, first: bool = False) -> Path | None:
+    """The folder of a checkpoint on this machine that `reference` means; None for anything else.
+
+    A folder that has a GGUF file as well means that one, unless the checkpoint is to come `first`.
+    """
+    source = source_of(str(reference), os.environ)
+    if not isinstance(source, LocalSource):
+        return None
+    try:
+        with opened_folder(source, os.environ) as (folder, wanted):
+            names = folder.listing()
+            if "config.json" not in names or not any(n.endswith(".safetensors") for n in names):
+                return None
+            if wanted is not None and not wanted.endswith((".safetensors", ".json")):
+                return None
+            if wanted is None and not first and gguf_models(names):
+                return None
+    except AppError:
+        return None  # whoever reads it says what is wrong with it
+    return source.path if wanted is None else source.path.parent
+
+
 def servable(reference: str | Path, quant: str | None = None) -> Path:
     """The GGUF file of this machine that `reference` means; of a directory the one to take.
 
@@ -186,12 +208,14 @@ def needs_local_file(reference: str | Path) -> AppError:
     if local_folder(reference) is not None:
         return AppError(
             Text(
-                f"{name} is a checkpoint as its makers publish it; the engine reads GGUF files.",
-                f"{name} 是原始模型文件，而引擎读取的是 GGUF 文件。",
+                f"{name} is a checkpoint as its makers publish it; llama.cpp reads GGUF files.",
+                f"{name} 是原始模型文件，而 llama.cpp 读取的是 GGUF 文件。",
             ),
             Text(
-                "Give a GGUF file of the same model (`workhorse convert` is to come).",
-                "请指定同一模型的 GGUF 文件（`workhorse convert` 即将推出）。",
+                "Give a GGUF file of the same model, or install an engine that reads it: "
+                "workhorse engine install vllm",
+                "请指定同一模型的 GGUF 文件，或安装可直接读取它的引擎："
+                "workhorse engine install vllm",
             ),
         )
     return AppError(

@@ -46,6 +46,11 @@ def context_for(model: Model, wish: Wish) -> int:
     return wish.context_tokens or min(model.context_trained_tokens or wanted, wanted)
 
 
+def slots_for(wish: Wish) -> int:
+    """Requests at a time, before memory is looked at."""
+    return wish.slots or _PURPOSES[wish.purpose or "chat"][1]
+
+
 def shares_kv(model: Model, build: EngineBuild) -> bool:
     """Whether the slots' KV is one pool of which each may use its own share.
 

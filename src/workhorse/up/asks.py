@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from workhorse.models.read import servable
+from workhorse.models.read import local_checkpoint, servable
 from workhorse.plan.wish import HEADROOM
 from workhorse.settings import ModelSettings, Settings
-from workhorse.up.decide import Ask
+from workhorse.up.decide import Ask, wants_checkpoint
 
 
 def asks_of(ask: Ask, settings: Settings) -> tuple[Ask, ...]:
@@ -51,5 +51,7 @@ def checked(ask: Ask) -> Ask:
     """The ask with the file that would be served; AppError for a name that cannot be served."""
     if not ask.model:
         return ask
+    if local_checkpoint(ask.model, first=wants_checkpoint(ask)) is not None:
+        return ask  # whether an engine that is here reads it shows when it is chosen
     file = servable(ask.model, ask.quant)
     return replace(ask, model=file, quant=ask.quant if file == Path(ask.model) else None)

@@ -5,27 +5,33 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from workhorse.config import Places
+from workhorse.engines.choose_engine import Wanted
 from workhorse.engines.find import embedded_build
 from workhorse.engines.openmp import ensure_openmp
 from workhorse.engines.supply.builds import Builds
-from workhorse.engines.supply.pick import Picked, named_engine, pick_engine
+from workhorse.engines.supply.pick import Picked, named_engine
 from workhorse.errors import EXIT_NO, AppError
 from workhorse.machine.probe import probe
 from workhorse.models.embedded import embedded_model
 from workhorse.models.gguf import read_gguf
-from workhorse.models.read import local_folder, read_model
+from workhorse.models.read import local_checkpoint, local_folder, read_model
+from workhorse.models.stored import read_stored, stored_shape
 from workhorse.plan.checks import check_cpu
 from workhorse.plan.planner import make_plan
+from workhorse.plan.pooled import make_pooled_plan
 from workhorse.plan.rehearsed import Rehearsed, with_rehearsed
 from workhorse.plan.speed import Experience
 from workhorse.plan.what_if import Parts, assumed_build, composed_machine
-from workhorse.plan.wish import Wish
-from workhorse.records import EngineBuild, Machine, Model, Plan, Reason
+from workhorse.plan.wish import Wish, slots_for
+from workhorse.records import EngineBuild, Machine, Model, Plan, Reason, Stored
 from workhorse.store import Store
 from workhorse.text import Text
+from workhorse.up.pick import asks_for_pooled, is_pooled, pick, refuse_format
 from workhorse.up.room import Held, without
 
 Fetching = Callable[[int, int | None], None]
+
+ANY_GGUF = Wanted(("gguf",), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +69,14 @@ class Ground:
     history: tuple[Experience, ...]
     rehearsed: tuple[Rehearsed, ...] = ()
 
-    def decide(self, model: Model, wish: Wish) -> Decision:
-        """The plan for one model."""
+    def decide(self, model: Model, wish: Wish, stored: Stored | None = None) -> Decision:
+        """The plan for one model; `stored` is the checkpoint that the engine computes with."""
+        build = self.picked.build
+        if is_pooled(build):
+            if stored is None:
+                raise needs_checkpoint(model.path)
+            plan = make_pooled_plan(self.machine, model, stored, build, wish, self.history)
+            return Decision(self.machine, model, self.picked.explain(plan))
         plan = make_plan(self.machine, model, self.picked.build, wish, self.history)
         plan = with_rehearsed(plan, model, self.rehearsed, self.history)
         return Decision(self.machine, model, self.picked.explain(plan))
@@ -86,18 +98,61 @@ def decide(
     `instead_of`: planned as if that engine had ended already.
     """
     # A typing error shows before any fetch.
-    asked = read_model(ask.model, quant=ask.quant) if ask.model else None
-    ground = look_around(ask, where, instead_of)
-    model = asked or read_gguf(embedded_model(where.data, fetching))
-    return ground.decide(model, ask.wish)
+    stored = checkpoint_of(ask)
+    asked = read_model(ask.model, quant=ask.quant) if ask.model and stored is None else None
+    shape = stored_shape(stored) if stored else asked
+    ground = look_around(ask, where, instead_of, wanted_of(ask, shape, stored))
+    if stored is not None and not is_pooled(ground.picked.build):
+        # No engine that is here reads it: what it would be as a GGUF file.
+        shape = read_model(ask.model or "", quant=ask.quant)
+    model = shape or read_gguf(embedded_model(where.data, fetching))
+    return ground.decide(model, ask.wish, stored)
 
 
-def look_around(ask: Ask, where: Places, instead_of: Running | None = None) -> Ground:
+def checkpoint_of(ask: Ask) -> Stored | None:
+    """The checkpoint on this machine that is asked for; None for a GGUF file or one elsewhere."""
+    if not ask.model or ask.quant is not None or ask.parts or ask.machine_root:
+        return None
+    folder = local_checkpoint(ask.model, first=wants_checkpoint(ask))
+    return None if folder is None else read_stored(folder)
+
+
+def wants_checkpoint(ask: Ask) -> bool:
+    """Whether a folder with both a checkpoint and a GGUF file means the checkpoint."""
+    return asks_for_pooled(ask.engine)
+
+
+def wanted_of(ask: Ask, model: Model | None, stored: Stored | None) -> Wanted:
+    """What an engine is chosen for."""
+    users = slots_for(ask.wish)
+    names = (model.name,) if model else ()
+    return Wanted(("safetensors",) if stored else ("gguf",), users, names, stored)
+
+
+def needs_checkpoint(path: str) -> AppError:
+    """The engine computes with checkpoints, and this is none of this machine."""
+    return AppError(
+        Text(f"{path} is no checkpoint on this machine.", f"{path} 不是本机上的原始模型目录。"),
+        Text(
+            "Name a folder with config.json and safetensors files, or leave out --engine.",
+            "请指定含 config.json 和 safetensors 的目录，或去掉 --engine。",
+        ),
+    )
+
+
+def look_around(
+    ask: Ask,
+    where: Places,
+    instead_of: Running | None = None,
+    wanted: Wanted = ANY_GGUF,
+) -> Ground:
     """The machine that is asked about, the engine for it, and what was measured on it."""
     builds = Builds(where.engines)
-    named = named_engine(ask.engine, builds) if ask.engine else None
     if ask.parts is not None or ask.machine_root is not None:
         machine = composed_machine(ask.parts) if ask.parts else probe(ask.machine_root or Path("/"))
+        named = None
+        if ask.engine is not None and names_a_build(ask.engine):
+            named = named_engine(ask.engine, builds)
         return Ground(machine, named or assumed_engine(machine), ())
     folder = local_folder(ask.model) if ask.model else None
     if instead_of is None:
@@ -105,19 +160,31 @@ def look_around(ask: Ask, where: Places, instead_of: Running | None = None) -> G
     else:  # nothing is measured while an engine works
         now = probe(disk_path=folder or where.models, measure_s=0)
         machine = without(now, instead_of.held, instead_of.before)
-    picked = named or pick_engine(builds, machine)
+    history, rehearsed, doubts = learned_here(where)
+    machine = replace(machine, doubts=(*machine.doubts, *doubts))
+    picked = pick(ask.engine, builds, machine, wanted, history)
+    if is_pooled(picked.build):
+        refuse_format(picked.build, wanted)
     if picked.build.kind == "embedded":
         refuse_unfit_cpu(machine, picked.build)
         ensure_openmp()
         picked = replace(picked, build=embedded_build())  # again: it says where the library is
-    history: tuple[Experience, ...] = ()
-    rehearsed: tuple[Rehearsed, ...] = ()
-    try:
-        history = Store(where.store).experiences()
-        rehearsed = Store(where.store).rehearsed()
-    except AppError as error:  # a forecast without it is worth more than no service
-        machine = replace(machine, doubts=(*machine.doubts, error.what))
     return Ground(machine, picked, history, rehearsed)
+
+
+def names_a_build(engine: Path) -> bool:
+    """Whether `--engine` names one build, and not a kind of engine."""
+    return str(engine) not in ("auto", "llama.cpp", "vllm", "lmdeploy")
+
+
+def learned_here(
+    where: Places,
+) -> tuple[tuple[Experience, ...], tuple[Rehearsed, ...], tuple[Text, ...]]:
+    """What was measured and rehearsed on this machine, and why that cannot be read."""
+    try:
+        return Store(where.store).experiences(), Store(where.store).rehearsed(), ()
+    except AppError as error:  # a forecast without it is worth more than no service
+        return (), (), (error.what,)
 
 
 def assumed_engine(machine: Machine) -> Picked:

@@ -8,25 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workhorse.config import Places
-from workhorse.engines.llamacpp import launch
-from workhorse.engines.llamacpp_log import explain, read_report
-from workhorse.engines.verify import (
-    GOLDEN_PROMPT,
-    golden_request,
-    judge_answer,
-    judge_embedding,
-    judge_log,
-)
+from workhorse.engines.adapter import adapter_for
 from workhorse.errors import EXIT_NO, AppError
 from workhorse.knowledge.packaged_models import packaged_models
 from workhorse.models.embedded import DEFAULT_MODEL
+from workhorse.models.read import needs_local_file
 from workhorse.plan.planner import served_name
 from workhorse.records import Launch, Plan, Verdict
 from workhorse.run.ask import ask_engine
 from workhorse.run.live_processes import MARKER_NAME, LiveProcess, read_process
 from workhorse.run.process import EngineProcess
 from workhorse.run.supervisor import EngineUnavailable, Supervisor
-from workhorse.serve.backend import READY, Served
+from workhorse.serve.backend import READY, Served, capacity_of
 from workhorse.text import Text
 from workhorse.up.decide import Ask, Decision, Running, decide
 from workhorse.up.measuring import READY_TIMEOUT_S
@@ -151,6 +144,8 @@ class Engine:
 
         try:
             decision = await asyncio.to_thread(decide, self.ask, self._where, fetching, instead_of)
+            if decision.model.format != "gguf" and decision.plan.pool is None:
+                raise needs_local_file(self.ask.model or "")
             plan = await asyncio.to_thread(self._supervision.prepare, decision.plan)
             self.decision = replace(decision, plan=plan)
         finally:
@@ -167,11 +162,12 @@ class Engine:
         async def verify(process: EngineProcess) -> None:
             await self._verify(plan, process)
 
+        adapter = adapter_for(plan.engine)
         self.supervisor = Supervisor(
-            lambda port: marked(launch(plan, port), marker),
+            lambda port: marked(adapter.launch(plan, port), marker),
             self._where.logs / log_name,
             ready_timeout_s=READY_TIMEOUT_S,
-            explain=explain,
+            explain=adapter.explain,
             after_ready=verify,
             hung_after_s=self._supervision.hung_after_s,
         )
@@ -223,6 +219,12 @@ class Engine:
             await self.supervisor.stop()
 
 
+def served_as_planned(engine: Engine) -> Served:
+    """What the gateway has to know of an engine that was decided on."""
+    plan = engine.plan
+    return replace(engine.served, capacity=capacity_of(plan), engine=plan.engine.engine)
+
+
 def loaded_by(plan: Plan) -> Loaded:
     """What the plan would load now."""
     files = []
@@ -230,7 +232,8 @@ def loaded_by(plan: Plan) -> Loaded:
         with suppress(OSError):
             found = Path(path).stat()
             files.append((path, found.st_size, found.st_mtime_ns))
-    return Loaded(launch(plan, 0), plan.engine.version, tuple(files))
+    start = adapter_for(plan.engine).launch(plan, 0)
+    return Loaded(start, plan.engine.version, tuple(files))
 
 
 def marked(start: Launch, marker: str) -> Launch:
@@ -243,11 +246,11 @@ async def verify_engine(plan: Plan, process: EngineProcess, *, golden: bool) -> 
 
     An embedding model is asked for one embedding instead.
     """
-    findings = judge_log(plan, read_report(process.log_tail(LOG_LINES)))
-    if plan.embeddings:
-        answer = await ask_engine(process, "/v1/embeddings", {"input": GOLDEN_PROMPT})
-        return Verdict((*findings, *judge_embedding(answer)))
-    if golden:
-        answer = await ask_engine(process, "/completion", golden_request())
-        return Verdict((*findings, *judge_answer(answer)))
-    return Verdict(findings)
+    adapter = adapter_for(plan.engine)
+    findings = adapter.judge(plan, process.log_tail(LOG_LINES))
+    # An engine that must not serve need not be asked.
+    if Verdict(findings).blocked or not (golden or plan.embeddings):
+        return Verdict(findings)
+    question = adapter.first_question(plan)
+    answer = await ask_engine(process, question.path, question.body)
+    return Verdict((*findings, *adapter.judge_answer(plan, answer)))
