@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from importlib.resources import files
@@ -14,6 +15,9 @@ import scenes
 from browser import Browser, Page, chromium, needs_chromium, tab
 from scenes import MODEL, Scene, served
 
+from workhorse.serve.auth import Access
+from workhorse.serve.key_store import KeyStore
+from workhorse.serve.keys import Key
 from workhorse.text import Text
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
@@ -40,7 +44,7 @@ async def shown(page: Page, url: str, *, language: str = "en-GB") -> None:
     """Open the dashboard and wait until it shows the service."""
     await page.speak(language)
     await page.open(f"{url}/")
-    await page.until("!document.getElementById('service').hidden")
+    await page.until("document.getElementById('service')?.hidden === false")
 
 
 # --- what it says --------------------------------------------------------------------------------
@@ -192,6 +196,46 @@ async def test_another_range(page: Page, tmp_path: Path) -> None:
         await page.run("document.querySelector('#ranges input[value=\"86400\"]').click()")
         await page.until(f"{ticks} !== {json.dumps(before)}")
         assert await page.run("document.querySelectorAll('.band').length") > 0
+
+
+# --- keys ---------------------------------------------------------------------------------------
+
+
+async def test_a_key_is_asked_for_and_kept_in_this_tab_only(
+    page: Page, tmp_path: Path, fake_engine: FakeEngine
+) -> None:
+    store = KeyStore(tmp_path / "service-1.sqlite")
+    secret = store.add(Key("reader"), time.time())
+    scene = scenes.healthy(tmp_path, fake_engine("--answer-tokens", "5"))
+    async with served(scene, access=Access(store)) as url:
+        await page.speak("en-GB")
+        await page.open(f"{url}/")
+        await page.until("document.getElementById('key')?.hidden === false")
+        assert await page.run("document.activeElement.id") == "key_field"
+        assert await page.run("document.getElementById('service').hidden")
+        await page.type("no such key")
+        await page.key("Enter")
+        await page.until("document.getElementById('key_why').innerText.includes('not accept')")
+        await page.type(secret)
+        await page.key("Enter")
+        await page.until("!document.getElementById('service').hidden")
+        assert await page.run("document.getElementById('key').hidden")
+        await say(page, "Hello")
+        await page.until(
+            "document.querySelector('.assistant .figures')?.innerText.includes('5 tok')"
+        )
+        kept = await page.run(
+            "[JSON.stringify({...sessionStorage}), JSON.stringify({...localStorage}),"
+            " document.cookie, location.href]"
+        )
+        assert secret in kept[0]
+        assert not [place for place in kept[1:] if secret in place]
+        await page.open(f"{url}/")
+        await page.until("!document.getElementById('service').hidden")
+        await page.run("document.getElementById('forget').click()")
+        await page.until("document.getElementById('key')?.hidden === false")
+        assert await page.run("JSON.stringify({...sessionStorage})") == "{}"
+    page.troubles = [trouble for trouble in page.troubles if "401" not in trouble]
 
 
 # --- the chat box --------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from workhorse.up.engine import Engine
     from workhorse.up.service import Service
 
-# The first start of a healthy service is no event; what it goes through on its way is none.
+# What an engine goes through on its way: that it is ready then says it all.
 UNEVENTFUL = ("planning", "starting")
 
 
@@ -91,7 +91,7 @@ class Board:
         for engine in self._service.engines:
             before, now = self._states.get(engine), engine.state
             self._states[engine] = now
-            if now == before or now in UNEVENTFUL or (now == READY and before is None):
+            if now == before or now in UNEVENTFUL:
                 continue
             reason = None if now == READY else engine.reason
             self.history.note(Event(time.time(), engine.served.model_name, now, reason))

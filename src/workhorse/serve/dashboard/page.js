@@ -94,6 +94,7 @@ function keyAccepted() {
     by("main").focus();
   }
   by("forget").hidden = !hasKey();
+  by("metrics").hidden = hasKey(); // a link sends no key
 }
 
 by("key").addEventListener("submit", (event) => {

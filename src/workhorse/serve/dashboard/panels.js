@@ -116,7 +116,7 @@ function speedGauge(speed, measured, plan) {
   const promise = plan?.decode_tokens_per_s;
   const ceiling = plan?.ceiling_tokens_per_s?.value ?? null;
   const most = Math.max(ceiling ?? 0, promise?.high ?? 0, speed ?? 0, measured?.decode_tokens_per_s ?? 0);
-  if (!most) return null;
+  if (!most || (!promise && ceiling === null && !measured)) return null; // nothing to hold it against
   const at = (value) => (value / most) * 98;
   const picture = svg("svg", { class: "gauge", viewBox: "0 0 100 8", height: 18, preserveAspectRatio: "none", "aria-hidden": "true" },
     svg("rect", { class: "track", x: 0, y: 1, width: ceiling === null ? 98 : at(ceiling), height: 6 }));
