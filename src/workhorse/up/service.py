@@ -7,7 +7,6 @@ its own once an engine is ready in `Service.run`.
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 
 from workhorse.config import Places
 from workhorse.records import Alarm, Reading
@@ -16,19 +15,22 @@ from workhorse.run.notify import Notify
 from workhorse.serve.activity import Activity
 from workhorse.serve.app import Gateway, build_app
 from workhorse.serve.auth import Access
-from workhorse.serve.backend import Roster, capacity_of
+from workhorse.serve.backend import Roster
 from workhorse.serve.door import Limits
 from workhorse.serve.gate import Gate
 from workhorse.serve.key_store import KeyStore
 from workhorse.serve.live import Live
 from workhorse.serve.tls import certificate_files
+from workhorse.serve.usage import Usage
 from workhorse.settings import Settings, read_settings
 from workhorse.text import Text
 from workhorse.units import MIB
 from workhorse.up.asks import asks_of, checked
+from workhorse.up.board import Board
 from workhorse.up.control import Control
 from workhorse.up.decide import Ask
-from workhorse.up.engine import Engine, Supervision
+from workhorse.up.engine import Engine, Supervision, served_as_planned
+from workhorse.up.guarding import Guarding
 from workhorse.up.measuring import measure_when_quiet
 from workhorse.up.teller import Teller
 from workhorse.up.warmth import Warmth
@@ -52,7 +54,9 @@ class Service:
         self.leaving: list[Engine] = []  # being replaced or removed, or not yet in their place
         for one in asks:
             self.put(self.make_engine(one))
-        self.control = Control(self)
+        self.guarding = Guarding(lambda: self.engines, self.live, self.roster, where, self.settings)
+        self.control, self.board = Control(self), Board(self)
+        self.guarding.watch.on_reading(self.board.history.take)
         serve, limits = self.settings.serve, self.settings.limits
         app = build_app(
             self.roster,
@@ -66,14 +70,23 @@ class Service:
                 limits.connections,
             ),
             live=self.live,
+            usage=Usage(where.service),
+            queue_length=self.settings.queue.length,
+            longest_wait_s=self.settings.queue.longest_wait_s,
             prefixes=self.warmth.prefixes,
+            reading=self.board.reading,
+            alarms=self.alarms,
+            tap=self.guarding.tap,
         )
         app.middlewares.append(self.gate.middleware)
-        app.add_routes(self.control.table())
+        app.add_routes((*self.control.table(), *self.board.table()))
         self.gateway = Gateway(app, certificate_files(serve.certificate, serve.private_key))
         self.port: int | None = None  # once it is open
         # Told of new ones after a reload.
-        self.on_settings: list[Callable[[Settings], None]] = [self.warmth.apply]
+        self.on_settings: list[Callable[[Settings], None]] = [
+            self.warmth.apply,
+            self.guarding.apply,
+        ]
         self._beside: dict[str, asyncio.Task[None]] = {}
 
     # address, engines
@@ -94,7 +107,7 @@ class Service:
         supervision = Supervision(
             self.written.marker,
             self.settings.supervision.hung_after_s,
-            self.written.renew,
+            self.changed,
             self.warmth.prepare,
             self.warmth.started,
         )
@@ -103,7 +116,7 @@ class Service:
     def put(self, engine: Engine, *, instead_of: Engine | None = None) -> None:
         """Give an engine its place behind the gateway, that of another when there is one."""
         if engine.decision is not None:
-            engine.served = replace(engine.served, capacity=capacity_of(engine.plan))
+            engine.served = served_as_planned(engine)
         if instead_of in self.engines:
             self.engines[self.engines.index(instead_of)] = engine
             self.warmth.left(instead_of)
@@ -115,8 +128,13 @@ class Service:
     def planned(self, engine: Engine) -> None:
         """The engine has another plan: the gateway learns what it can take."""
         before = engine.served
-        engine.served = replace(before, capacity=capacity_of(engine.plan))
+        engine.served = served_as_planned(engine)
         self.roster.put(engine.served, instead_of=before)
+
+    def changed(self) -> None:
+        """An engine has started, died or ended."""
+        self.written.renew()
+        self.board.changed()
 
     def drop(self, engine: Engine) -> None:
         """Take an engine's place away; the answers that it gives go on."""
@@ -147,11 +165,11 @@ class Service:
 
     def latest(self) -> Reading | None:
         """The latest reading of the guard; None: there is none yet."""
-        return None
+        return self.guarding.watch.latest
 
     def alarms(self) -> Sequence[Alarm]:
-        """The alarms that are on."""
-        return ()
+        """The alarms that are on, then those that are over."""
+        return (*self.warmth.prefixes.alarms(), *self.guarding.alarms())
 
     # its life
 
@@ -160,9 +178,11 @@ class Service:
         port = self.settings.serve.port if self.ask.port is None else self.ask.port
         self.port = await self.gateway.start(self.host, port)
         self.beside("notify", self.notify.feed(self.lives))
-        for ended in await self.written.open(self.host, self.port, self.started_unix_s):
+        tls = self.gateway.scheme == "https"
+        for ended in await self.written.open(self.host, self.port, self.started_unix_s, tls=tls):
             self.tell.stage(ended.told)
         self.beside("service file", self.written.keep())
+        self.beside("history", self.board.run())
 
     async def start(self, engine: Engine) -> None:
         """Start an engine that was decided on; raises what fails at this first start."""
@@ -183,6 +203,7 @@ class Service:
     async def run(self) -> None:
         """Serve until cancelled, with everything that runs on its own."""
         self.notify.ready(self.headline)
+        self.beside("guard", self.guarding.run(self.url))
         self.measure()
         await asyncio.Event().wait()
 
@@ -195,9 +216,12 @@ class Service:
         for engine in tuple(self.engines):
             if engine.decision is not None and engine.supervisor is not None:
                 async with self.warmth.own_use(engine):
-                    await measure_when_quiet(
+                    summary = await measure_when_quiet(
                         engine.decision, engine.supervisor, self.activity, self.where, self.tell
                     )
+                if summary is not None:
+                    self.board.measured(engine, summary)
+                    self.guarding.measured(engine, summary)
 
     def apply(self, settings: Settings) -> None:
         """Take new settings over; whoever asked for it is told."""
