@@ -2,6 +2,7 @@
 
 import ctypes
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pynvml
@@ -35,6 +36,7 @@ class FakeDriver:
         self.cards, self.absent = cards, absent
         self.opened = self.closed = 0
         self.asked: list[str] = []
+        self.xids: list[tuple[FakeCard, int]] = []
 
     def nvmlInit(self) -> None:
         self.opened += 1
@@ -101,6 +103,21 @@ class FakeDriver:
             info.pid, info.usedGpuMemory = pid, used
             found.append(info)
         return found
+
+    def nvmlDeviceGetPciInfo(self, card: FakeCard) -> Any:
+        return SimpleNamespace(busId=f"00000000:{0x18 + self.cards.index(card):02X}:00.0")
+
+    def nvmlEventSetCreate(self) -> str:
+        return "events"
+
+    def nvmlDeviceRegisterEvents(self, card: FakeCard, kinds: int, events: str) -> None:
+        assert (kinds, events) == (pynvml.nvmlEventTypeXidCriticalError, "events")
+
+    def nvmlEventSetWait_v2(self, events: str, timeout_ms: int) -> Any:
+        if not self.xids:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
+        card, number = self.xids.pop(0)
+        return SimpleNamespace(device=card, eventData=number)
 
     def nvmlSystemGetProcessName(self, pid: int) -> str:
         return f"/opt/{pid}/train.py"

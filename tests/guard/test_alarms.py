@@ -8,7 +8,7 @@ import pytest
 from guard_scenes import GIB, MIB, Play, card, cpu_plan, engine, forecast, gpu_plan, xid
 
 from workhorse.knowledge.alarms import alarm_wordings
-from workhorse.records import Plan
+from workhorse.records import KernelEvent, Plan
 
 Case = tuple[str, Callable[[], Plan], dict[str, Any], str]
 
@@ -142,6 +142,14 @@ def test_other_xids_are_told_by_the_table_and_condemn_nothing() -> None:
     assert play.now["xid.31"].finding.level == "note" and play.now["xid.31"].subject == "GPU 0"
     play.run(730)  # an hour later
     assert play.now == {} and play.over == ["xid.31"]
+
+
+def test_a_program_that_the_kernel_killed_is_told() -> None:
+    text = "Out of memory: Killed process (python)"
+    play = Play().run(2)
+    play.step(events=(KernelEvent("out of memory", None, None, text, times=2),))
+    finding = play.now["kernel.killed"].finding
+    assert "2 times" in finding.seen.en and finding.evidence == (text,)
 
 
 @pytest.mark.parametrize("sample", ["!!!!!!!!", "GGGGGGGG", "nan nan nan "])

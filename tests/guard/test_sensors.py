@@ -18,6 +18,7 @@ from workhorse.guard.sensors import Sensors
 from workhorse.machine.files import DirectoryFiles, PackedFiles
 from workhorse.machine.kernel_messages import KernelMessages
 from workhorse.machine.nvml import OpenDriver
+from workhorse.machine.nvml_xids import NvmlXids
 from workhorse.machine.page_cache import cached_share
 from workhorse.machine.process_facts import read_node_pages, read_process
 from workhorse.records import CardReading
@@ -98,6 +99,17 @@ def test_only_new_messages_of_the_kernel_are_told(tmp_path: Path) -> None:
         assert (event.kind, event.number, event.pci_address) == ("xid", 79, "0000:18:00.0")
         assert "python" not in event.text and messages.new_events() == ()
     assert not KernelMessages(tmp_path / "none").readable
+
+
+def test_without_the_right_to_the_log_the_driver_tells_xids(tmp_path: Path) -> None:
+    first, second = FakeCard(), FakeCard()
+    driver = FakeDriver(first, second)
+    sensor = sensors(tmp_path, driver, xids=NvmlXids(driver))
+    assert sensor.read(1.0, (), {}, {}).events == ()
+    driver.xids += [(second, 48), (first, 13)]
+    found = [(e.number, e.pci_address) for e in sensor.read(2.0, (), {}, {}).events]
+    assert found == [(48, "0000:19:00.0"), (13, "0000:18:00.0")]
+    assert NvmlXids(FakeDriver(absent=True)).new_events() == ()
 
 
 def test_what_lasts_is_asked_once_and_the_driver_stays_open() -> None:

@@ -76,6 +76,7 @@ class Judge:
 
     def _signs(self, view: View) -> Iterator[Sign]:
         yield from kernel_events.look(view)
+        yield from kernel_events.killed(view)
         yield from self._card_signs(view)
         yield from room.look(view)
         for engine in view.now.engines:

@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
-from workhorse.doctor.events import Told, causes, meaning_of, trouble
+from workhorse.doctor.events import Told, causes, counted, meaning_of, trouble
+from workhorse.doctor.opinion import finding
 from workhorse.guard.sign import Sign, View, alarm_finding, card_subject, card_words
 from workhorse.records import CardReading, Finding
 from workhorse.text import Text
@@ -44,6 +45,29 @@ def look(view: View) -> Iterator[Sign]:
                 event=True,
                 holds_s=None if worst else view.limits.hold_s,
             )
+
+
+def killed(view: View) -> Iterator[Sign]:
+    """Programs that the kernel ended for want of memory: the next one may be an engine."""
+    lines = [event for event in view.now.events if event.kind == "out of memory"]
+    if lines:
+        times = sum(event.times for event in lines)
+        yield Sign(
+            "kernel.killed",
+            "RAM",
+            True,
+            lambda: finding(
+                "kernel.killed",
+                Text(
+                    f"The kernel killed a program for want of memory ({counted(times)}).",
+                    f"内核因内存不足终止了程序（{times} 次）。",
+                ),
+                evidence=tuple(event.text for event in lines[:3]),
+            ),
+            at_once=True,
+            event=True,
+            holds_s=view.limits.hold_s,
+        )
 
 
 def quarantined(found: Finding) -> Finding:

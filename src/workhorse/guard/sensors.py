@@ -19,6 +19,7 @@ from workhorse.machine.kernel_text import fields, number, size_bytes
 from workhorse.machine.limits import read_limits
 from workhorse.machine.load import Ticks, others_cpus, read_ticks
 from workhorse.machine.numa import NODE_ROOT
+from workhorse.machine.nvml_xids import NvmlXids
 from workhorse.machine.page_cache import cached_share
 from workhorse.machine.process_facts import (
     ProcessFacts,
@@ -59,6 +60,7 @@ class Sensors:
         files: HostFiles | None = None,
         cards: CardSensor | None = None,
         kernel: KernelMessages | None = None,
+        xids: NvmlXids | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._data = data
@@ -66,6 +68,7 @@ class Sensors:
         self._files = DirectoryFiles(Path("/")) if files is None else files
         self._cards = CardSensor(self._files) if cards is None else cards
         self._kernel = KernelMessages() if kernel is None else kernel
+        self._xids = NvmlXids() if xids is None else xids
         self._clock = clock
         self._hertz = os.sysconf("SC_CLK_TCK")
         self._online = online_cpus(self._files)
@@ -108,7 +111,7 @@ class Sensors:
             disk_free_bytes=disk_free,
             disk_total_bytes=disk_total,
             cpu_throttles=self._throttles,
-            events=self._kernel.new_events(),
+            events=(self._kernel if self._kernel.readable else self._xids).new_events(),
         )
 
     def close(self) -> None:
