@@ -1,13 +1,19 @@
-"""The gateway alone before an engine that runs already: `gateway_alone.py ENGINE_URL PORT`."""
+"""The gateway alone before an engine that runs already: `gateway_alone.py ENGINE_URL PORT SLOTS`.
+
+As `up` runs it, but for the engine's process, the guard and the dashboard: slots, line, usage.
+"""
 
 import asyncio
 import signal
 import sys
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 from workhorse.serve.activity import Activity
 from workhorse.serve.app import Gateway, build_app
-from workhorse.serve.backend import READY, Roster, Served
+from workhorse.serve.backend import READY, Capacity, Roster, Served
+from workhorse.serve.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +29,13 @@ class RunningEngine:
         return self.url
 
 
-async def serve(engine_url: str, port: int) -> None:
+async def serve(engine_url: str, port: int, slots: int, folder: Path) -> None:
     """Serve until SIGTERM."""
-    gateway = Gateway(
-        build_app(Roster((Served("m", RunningEngine(engine_url)),)), activity=Activity())
+    engine = Served("m", RunningEngine(engine_url), Capacity(slots, 4096, 1000.0, 30.0))
+    app = build_app(
+        Roster((engine,)), activity=Activity(), usage=Usage(folder / "service-1.sqlite")
     )
+    gateway = Gateway(app)
     await gateway.start(port=port)
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
@@ -36,4 +44,5 @@ async def serve(engine_url: str, port: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1], int(sys.argv[2])))
+    with tempfile.TemporaryDirectory() as kept:
+        asyncio.run(serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(kept)))
