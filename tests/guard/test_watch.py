@@ -176,6 +176,16 @@ async def test_a_measurement_changes_what_is_expected(tmp_path: Path) -> None:
     assert stage.codes == ["live.decode-collapsed"]
 
 
+async def test_a_measurement_beside_other_programs_is_none(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    await stage.looks(1)
+    assert stage.watch.latest is not None
+    stage.watch.latest = replace(stage.watch.latest, other_cpus_busy=1.9, cpus=2)
+    stage.watch.accept(stage.plan, 400.0)
+    await stage.looks(3)
+    assert stage.codes == []
+
+
 async def test_new_settings_hold_from_then_on(tmp_path: Path) -> None:
     webhook = Webhook(None)
     stage = Stage(tmp_path, plan=gpu_plan(), cards=(FakeCard(used=12 << 30),), webhook=webhook)

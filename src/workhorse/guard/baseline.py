@@ -20,8 +20,8 @@ MEASURED: tuple[Basis, ...] = ("measured", "learned", "twin")
 SCATTER = 0.85
 LEARN_FROM = 12  # readings: a minute at the usual period
 LEARN_UP_TO = 720  # an hour of them
-# Learning corrects a measurement by no more than this, so that a slow decline is seen.
-LEARNED_LEAST, LEARNED_MOST = 0.8, 1.5
+# Learning lowers a measurement by no more than this, so that a slow decline is seen.
+LEARNED_LEAST = 0.8
 LEARN_ABOVE = 0.7  # of what is expected; below it may be a collapse
 
 
@@ -83,7 +83,7 @@ class Baseline:
             return Expected(shape, shape * self._low_share * self._doubt(count), self._basis)
         middle = cell.quantile(0.5)
         if self._basis in MEASURED:
-            middle = min(max(middle, LEARNED_LEAST), LEARNED_MOST)
+            middle = max(middle, LEARNED_LEAST)
         # Widened by what it scatters, never by what it once was: the lowest tenth of the hour.
         low = min(middle * SCATTER, max(cell.quantile(0.1) * SCATTER, middle * LEARN_ABOVE))
         return Expected(shape * middle, shape * low, "learned")

@@ -7,7 +7,7 @@ from workhorse.guard import engine_place, engine_weights
 from workhorse.guard.sign import View, card_words
 from workhorse.knowledge.alarms import alarm_limit
 from workhorse.knowledge.health import threshold, throttles
-from workhorse.records import CardReading, EngineReading, Plan
+from workhorse.records import CardReading, EngineReading, Plan, Reading
 from workhorse.text import Text
 from workhorse.units import show_bytes, show_share
 
@@ -35,16 +35,21 @@ def healthy_now(view: View) -> Healthy:
     """The surroundings of a good reading."""
     now = view.now
     return Healthy(
-        others_share(view),
+        others_share(now),
         now.cpu_throttles,
         tuple((card.index, card.link_generation, card.link_width) for card in now.cards),
     )
 
 
-def others_share(view: View) -> float | None:
+def others_share(now: Reading) -> float | None:
     """Share of the CPUs that other programs keep busy."""
-    busy, cpus = view.now.other_cpus_busy, view.now.cpus
+    busy, cpus = now.other_cpus_busy, now.cpus
     return None if busy is None or not cpus else busy / cpus
+
+
+def crowded(now: Reading) -> bool:
+    """True while other programs take so much that no speed seen now is the service's own."""
+    return (others_share(now) or 0.0) >= alarm_limit("others_much_share")
 
 
 def causes(view: View, engine: EngineReading, plan: Plan, healthy: Healthy) -> tuple[Cause, ...]:
@@ -194,7 +199,7 @@ def _nodes(scene: Scene) -> Iterator[Cause]:
 
 
 def _others(scene: Scene) -> Iterator[Cause]:
-    share, before = others_share(scene.view), scene.healthy.others_share or 0.0
+    share, before = others_share(scene.view.now), scene.healthy.others_share or 0.0
     least, much = alarm_limit("others_busy_share"), alarm_limit("others_much_share")
     # Where others take half, that is the cause, also when they took much before.
     if share is None or share < min(much, max(least, min(before * 1.5, before + least))):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workhorse.guard.baseline import Baseline, Expected
-from workhorse.guard.causes import Cause, Healthy, causes, healthy_now
+from workhorse.guard.causes import Cause, Healthy, causes, crowded, healthy_now
 from workhorse.guard.sign import READY, Sign, View, alarm_finding
 from workhorse.records import EngineReading, Finding, Plan
 from workhorse.text import Text
@@ -51,7 +51,7 @@ class DecodeSpeed:
         expected = self.baseline.expect(engine.depth_tokens, engine.streams)
         bad = expected is not None and undisturbed < self._least(view, expected)
         found = () if not bad else causes(view, engine, plan, self._healthy)
-        if not bad and not suspected:
+        if not bad and not suspected and not crowded(view.now):
             self.baseline.learn(undisturbed, engine.depth_tokens, engine.streams)
             self._healthy = healthy_now(view)
         if expected is not None:

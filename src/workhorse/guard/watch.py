@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
+from workhorse.guard.causes import crowded
 from workhorse.guard.garbage import GarbageTap
 from workhorse.guard.journal import Journal
 from workhorse.guard.judge import Judge, News
@@ -88,8 +89,12 @@ class Watch:
         self._card_losers.append(call)
 
     def accept(self, plan: Plan, tokens_per_s: float) -> None:
-        """Take over the service's own measurement as what is expected of it from now on."""
-        self._judge.baseline(plan).accept(tokens_per_s)
+        """Take over the service's own measurement as what is expected of it from now on.
+
+        Not one that was taken while other programs had most of the CPUs.
+        """
+        if self.latest is None or not crowded(self.latest):
+            self._judge.baseline(plan).accept(tokens_per_s)
 
     def apply(self, settings: GuardSettings) -> None:
         """Go on by other settings; alarms that there are keep their counts."""
