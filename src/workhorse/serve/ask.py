@@ -7,7 +7,7 @@ generation is asked for as a stream with progress events, whatever the client as
 Values are kept as the bytes that the client sent; only the keys named here change.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -41,6 +41,7 @@ class Ask:
     model: str | None = None  # as the client called it
     prompt: bytes = b""
     limit_tokens: int | None = None  # of the answer; None: the client set none
+    hide_usage: bool = False  # the figures at the end of the stream are for us alone
     path: str | None = None  # where the engine is asked; None: where the client asked
 
 
@@ -73,6 +74,40 @@ def ask_engine(body: bytes, kind: Kind) -> Ask:
     fields["return_progress"] = msgspec.Raw(b"true")
     ping_s = _ping_s(fields.get("sse_ping_interval"))
     return Ask(msgspec.json.encode(fields), answer, ping_s, model, prompt, limit_tokens)
+
+
+def ask_as_asked(ask: Ask, body: bytes, kind: Kind, model_name: str) -> Ask:
+    """The request for an engine that stops by itself when the client leaves: as the client sent it.
+
+    But for the model's name, which such an engine compares with its own, and the figures at the
+    end of a stream, which it sends only on demand and which we count. What was translated from
+    another form (`ask`, of a client's `body`) stays translated.
+    """
+    translated = kind == "messages"
+    try:
+        fields = msgspec.json.decode(ask.body if translated else body, type=Fields)
+    except (msgspec.DecodeError, RecursionError):
+        return replace(ask, body=body, answer="unchanged")
+    fields["model"] = msgspec.Raw(msgspec.json.encode(model_name))
+    for ours in ("return_progress", "sse_ping_interval"):
+        fields.pop(ours, None)
+    if translated:
+        return replace(ask, body=msgspec.json.encode(fields))
+    if bytes(fields.get("stream", b"null")) != b"true":
+        return replace(ask, body=msgspec.json.encode(fields), answer="unchanged", ping_s=None)
+    hide_usage = kind in ("chat", "text") and not _wants_usage(fields.get("stream_options"))
+    if hide_usage:
+        fields["stream_options"] = _with_usage(fields.get("stream_options"))
+    whole = msgspec.json.encode(fields)
+    return replace(ask, body=whole, answer="without progress", hide_usage=hide_usage)
+
+
+def _wants_usage(options: msgspec.Raw | None) -> bool:
+    try:
+        fields = msgspec.json.decode(options or b"{}", type=Fields | None) or {}
+    except msgspec.ValidationError:  # not an object: the engine says what it thinks of it
+        return True
+    return bytes(fields.get("include_usage", b"null")) == b"true"
 
 
 def ask_unchanged(body: bytes) -> Ask:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from workhorse.records import Plan
+from workhorse.records import EngineName, Plan
 
 READY = "ready"
 
@@ -63,7 +63,7 @@ class Served:
     model_name: str  # the id under which clients see the model
     backend: Backend
     capacity: Capacity | None = None  # None: not planned yet
-    engine: str = "llama.cpp"  # how it wants to be asked
+    engine: EngineName = "llama.cpp"  # how it wants to be asked
 
 
 class Roster:

@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from workhorse.engines.adapter import adapter_named
 from workhorse.errors import AppError
 from workhorse.serve.activity import Activity
-from workhorse.serve.ask import Ask, ask_unchanged
+from workhorse.serve.ask import Ask, ask_as_asked, ask_unchanged
 from workhorse.serve.backend import Roster, Served
 from workhorse.serve.dialect import Dialect, Events
 from workhorse.serve.engine_socket import EngineAnswer
@@ -20,7 +21,7 @@ from workhorse.serve.figures import Figures, whole_answer_figures
 from workhorse.serve.live import Flow
 from workhorse.serve.queue import Place, Queue, ready, serving
 from workhorse.serve.refusal import DIED_ANSWERING, EngineLost, json_response, stream_refusal
-from workhorse.serve.sse import event_data, parse_object, split_events
+from workhorse.serve.sse import EventFilter, event_data, parse_object, split_events
 from workhorse.serve.to_client import SIGN_S, ClientStream
 from workhorse.serve.upstream import Upstream
 from workhorse.serve.who import KEY
@@ -61,13 +62,17 @@ class Proxy:
     async def generate(self, request: web.Request, dialect: Dialect) -> web.StreamResponse:
         """A chat or the like: always a stream to the engine, to the client as it asked."""
         with self._activity.request():
-            ask = dialect.ask(await request.read())
+            body = await request.read()
+            ask = dialect.ask(body)
             place = self._place(request, ask)
             to_client = ClientStream(request, dialect)
             if ask.answer in ("with progress", "without progress") and ask.ping_s is not None:
                 place.sign, place.sign_every_s = to_client.sign, min(ask.ping_s, SIGN_S)
             try:
                 async with place:
+                    if stops_by_itself(place.served):
+                        name = place.served.model_name
+                        place.ask = ask_as_asked(ask, body, dialect.kind, name)
                     return await self._generated(request, dialect, place, to_client)
             except AppError as error:
                 if to_client.response is None:
@@ -77,8 +82,11 @@ class Proxy:
     async def compute(self, request: web.Request) -> web.Response:
         """A request that makes the engine work and has no stream: embeddings, rerank."""
         with self._activity.request():
-            ask = ask_unchanged(await request.read())
+            body = await request.read()
+            ask = ask_unchanged(body)
             async with self._place(request, ask) as place:
+                if stops_by_itself(place.served):
+                    ask = ask_as_asked(ask, body, "text", place.served.model_name)
                 upstream = await self._upstream.reach(request, place, ask.body)
                 try:
                     return await self._whole(upstream, place)
@@ -105,7 +113,11 @@ class Proxy:
         """The answer of the engine whose slot the request has."""
         ask = place.ask
         upstream = await self._upstream.reach(
-            request, place, ask.body, resend=ask.answer != "unchanged"
+            request,
+            place,
+            ask.body,
+            # Whether such an engine sends a head before it computes is not its promise.
+            resend=ask.answer != "unchanged" and not stops_by_itself(place.served),
         )
         try:
             if upstream.head.content_type != "text/event-stream":
@@ -168,7 +180,10 @@ class Proxy:
         """The engine's events as they come; an error event when they end too early."""
         loop = asyncio.get_running_loop()
         response, headers = to_client.response, _passed(upstream) | place.headers()
-        events = dialect.events(place.ask.answer != "without progress")
+        hidden = (
+            EventFilter(keep_progress=False, keep_usage=False) if place.ask.hide_usage else None
+        )
+        events = hidden or dialect.events(place.ask.answer != "without progress")
         figures, flow = Figures(), self._queue.flow(place.served)
         last, ended, sent_s = b"", False, loop.time()
         while block := await _read(upstream):
@@ -193,6 +208,8 @@ class Proxy:
                 await response.write(whole)
             last, sent_s = whole, loop.time()
             self._count(place, flow, events, figures, whole)
+        if hidden is not None and hidden.usage:
+            _add_figures(figures, hidden.usage)
         place.counts = figures.counts()
         place.failed = not ended
         if response is None:
@@ -217,6 +234,11 @@ class Proxy:
             self._tap(place.served, whole)
         if b'"timings"' in whole or b'"usage":{' in whole or b'"finish_reason":"' in whole:
             _add_figures(figures, whole)
+
+
+def stops_by_itself(served: Served) -> bool:
+    """Whether its engine notices on every route that a client has left."""
+    return adapter_named(served.engine).asking == "as asked"
 
 
 async def _read(upstream: EngineAnswer) -> bytes | None:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 PROGRESS_KEY = b'"prompt_progress"'
+NO_CHOICES = b'"choices":[]'
 DONE = b"[DONE]"
 
 # A blank line ends an event; lines end with LF, CRLF or CR (HTML standard, 9.2.5).
@@ -23,12 +24,15 @@ class EventFilter:
 
     Feed it what the engine sent, in blocks of any size. Each answer holds only whole events,
     as soon as they are whole: a stream that is cut never ends in half an event. `started` turns
-    true with the first event that is neither progress nor a comment.
+    true with the first event that is neither progress nor a comment. Without `keep_usage` the
+    event that carries figures and no choice is kept in `usage` and not passed on.
     """
 
-    def __init__(self, *, keep_progress: bool) -> None:
+    def __init__(self, *, keep_progress: bool, keep_usage: bool = True) -> None:
         self.started = False
+        self.usage = b""
         self._keep_progress = keep_progress
+        self._keep_usage = keep_usage
         self._rest = bytearray()
 
     def feed(self, block: bytes) -> bytes:
@@ -40,7 +44,18 @@ class EventFilter:
             return whole if self._keep_progress else b"".join(kept)
         if not self.started:
             self.started = b"data:" in whole
+        if not self._keep_usage and NO_CHOICES in whole:
+            return self._without_usage(whole)
         return whole
+
+    def _without_usage(self, whole: bytes) -> bytes:
+        kept = []
+        for event in split_events(whole):
+            if NO_CHOICES in event and b'"usage"' in event:
+                self.usage = event
+            else:
+                kept.append(event)
+        return b"".join(kept)
 
     def _complete(self, block: bytes) -> bytes:
         """The whole events in what was left over and `block`; the new rest is kept."""
