@@ -34,6 +34,7 @@ class SlotsEngine:
         self.left = asyncio.Event()  # a client closed during a prefill
         self.can_save = True
         self.restores_nothing = False
+        self.today = ""  # what the chat template writes before all messages
         self.looks = 0  # how often somebody asked what the slots do while one of them computed
         self.saves_instead: list[int] | None = None
         self._folder = folder
@@ -74,7 +75,7 @@ class SlotsEngine:
         messages = (await request.json())["messages"]
         if any(said["role"] == "developer" for said in messages):
             return web.json_response({"error": {"message": "no such role"}}, status=500)
-        text = "".join(f"{said['role']}:{said['content']}|" for said in messages)
+        text = self.today + "".join(f"{said['role']}:{said['content']}|" for said in messages)
         return web.json_response({"prompt": text})
 
     async def _tokenize(self, request: web.Request) -> web.Response:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from slots_engine import SlotsEngine, slots_engine
 
+from workhorse.serve import warm
 from workhorse.serve.activity import Activity
 from workhorse.serve.kept_states import KeptStates
 from workhorse.serve.templates import Ledger, Tally, Template
@@ -236,3 +237,16 @@ async def test_our_own_use_of_slots_is_no_clients(engine: SlotsEngine, tmp_path:
         async with made.warmer.own_use():
             engine.client_used(0, "a measurement's prompt")
         await until(lambda: engine.text(0) == TEXT_A)
+
+
+async def test_a_chat_template_that_writes_the_date_is_computed_anew_the_next_day(
+    engine: SlotsEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm, "RENDER_AGAIN_S", 0.01)
+    engine.today = "30 November|"
+    made = Set(engine, tmp_path, A)
+    async with made.running():
+        await made.ready()
+        assert made.held() == [f"30 November|{TEXT_A}"] * 4
+        engine.today = "1 December|"
+        await until(lambda: made.held() == [f"1 December|{TEXT_A}"] * 4)

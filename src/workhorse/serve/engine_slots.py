@@ -62,15 +62,20 @@ class EngineSlots:
 
     async def tokens(self, template: Template) -> tuple[int, ...]:
         """The tokens that every prompt with this template begins with."""
-        prompts: list[list[int]] = []
-        for probe in template.probes():
-            text: Any = probe
-            if not isinstance(probe, str):
-                rendered = await self._ask("POST", "/apply-template", {"messages": probe})
-                text = rendered["prompt"]
-            body = {"content": text, "add_special": True, "parse_special": True}
-            prompts.append((await self._ask("POST", "/tokenize", body))["tokens"])
-        return shared_tokens(prompts)
+        return shared_tokens([await self._tokens_of(probe) for probe in template.probes()])
+
+    async def still_begins(self, template: Template, tokens: Sequence[int]) -> bool:
+        """Whether prompts with this template still begin with the tokens that they began with."""
+        now = await self._tokens_of(template.probes()[0])
+        return now[: len(tokens)] == list(tokens)
+
+    async def _tokens_of(self, prompt: str | list[dict[str, str]]) -> list[int]:
+        text: Any = prompt
+        if not isinstance(prompt, str):
+            text = (await self._ask("POST", "/apply-template", {"messages": prompt}))["prompt"]
+        body = {"content": text, "add_special": True, "parse_special": True}
+        tokens: list[int] = (await self._ask("POST", "/tokenize", body))["tokens"]
+        return tokens
 
     async def prefill(
         self,

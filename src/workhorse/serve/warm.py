@@ -29,6 +29,8 @@ from workhorse.serve.templates import HIT_SHARE, Ledger, Tally, Template, slots_
 QUIET_S = 2.0
 # What a start or restart may take longer for states from the disk; the rest comes when idle.
 RESTORE_BUDGET_S = 3.0
+# Some chat templates write today's date into the system prompt.
+RENDER_AGAIN_S = 600.0
 ADDRESS_WAIT_S = 1800.0
 
 log = logging.getLogger(__name__)
@@ -68,6 +70,7 @@ class Warmer:
         self._prompt_cache = prompt_cache
         self._quiet_s = quiet_s
         self._tokens: dict[str, tuple[int, ...]] = {}  # by template: the model's, not a start's
+        self._rendered_s: dict[str, float] = {}  # when that was asked
         # By slot: what we put there, and the last task that was not a client's.
         self._held: dict[int, Template] = {}
         self._rested: dict[int, int | None] = {}
@@ -107,7 +110,9 @@ class Warmer:
                 if not await self._unless_client(self._trying(self._bring(url, prefill=True))):
                     continue
             self.ready.set()
-            await _first(self._activity.arrived(), self._again.wait())
+            await _first(
+                self._activity.arrived(), self._again.wait(), asyncio.sleep(RENDER_AGAIN_S)
+            )
 
     def declare(self, templates: Sequence[Template]) -> None:
         """Other templates from now on; those that stay as they are stay where they are."""
@@ -222,15 +227,23 @@ class Warmer:
             self._ledger.pushed_back(template, self._model)
 
     async def _render(self, engine: EngineSlots, template: Template) -> None:
-        tally = self._tally(template)
-        if template.name in self._tokens or tally.state == "refused":
+        tally, now_s = self._tally(template), asyncio.get_running_loop().time()
+        if tally.state == "refused":
             return
+        if (known := self._tokens.get(template.name)) is not None:
+            if now_s < self._rendered_s[template.name] + RENDER_AGAIN_S:
+                return
+            self._rendered_s[template.name] = now_s
+            if await engine.still_begins(template, known):
+                return
+            self._held = {n: one for n, one in self._held.items() if one != template}
+            tally.state = "waiting"
         try:
             tokens = await engine.tokens(template)
         except AppError as error:  # the chat template refuses these messages
             self._refuse(tally, str(error.what.en))
             return
-        self._tokens[template.name] = tokens
+        self._tokens[template.name], self._rendered_s[template.name] = tokens, now_s
         tally.tokens = len(tokens)
         if not tokens:
             self._refuse(tally, "nothing of it is sure to begin every prompt")
