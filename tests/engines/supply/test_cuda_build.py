@@ -3,7 +3,10 @@ writes what it was asked for, and once with the real one."""
 
 import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +58,14 @@ class Site:
         monkeypatch.setenv("FAKE_CLANG_LOG", str(self.log))
         self.places = ClangPlaces(str(zig), "/l", "/r", "/c", "/o")
         self.steps: list[tuple[int, int | None]] = []
+
+    @classmethod
+    def again(cls, folder: Path) -> "Site":
+        """The same site, from another process."""
+        site = cls.__new__(cls)
+        site.folder, site.steps, site.log = folder, [], folder / "calls"
+        site.places = ClangPlaces(str(folder / "zig"), "/l", "/r", "/c", "/o")
+        return site
 
     def make(self, *names: str) -> Path:
         log_path = self.folder / "build.log"
@@ -144,6 +155,37 @@ def test_no_kernel_no_plugin(site: Site) -> None:
     site.patch.setenv("FAKE_CLANG_DROPS", "70")
     with pytest.raises(AppError, match="not for sm_70"):
         site.make("sm_70")
+
+
+INTERRUPTED = """
+import os, sys
+sys.path[:0] = sys.argv[1].split(":")
+from pathlib import Path
+from test_cuda_build import Site
+site = Site.again(Path(sys.argv[2]))
+site.make("sm_70")
+"""
+
+
+@needs_ninja
+def test_ctrl_c_ends_the_compilers_and_keeps_the_objects(site: Site) -> None:
+    """`no_process_left_behind` looks for a compiler that goes on."""
+    command = [sys.executable, "-c", INTERRUPTED, str(Path(__file__).parent), str(site.folder)]
+    hangs = {**os.environ, "FAKE_CLANG_HANGS": "acc.o"}
+    with subprocess.Popen(command, env=hangs, stderr=subprocess.PIPE, text=True) as making:
+        waited_s = 0.0
+        while "clang acc.o" not in (site.log.read_text() if site.log.exists() else ""):
+            assert making.poll() is None and waited_s < 60
+            time.sleep(0.05)
+            waited_s += 0.05
+        making.send_signal(signal.SIGINT)
+        _, said = making.communicate(timeout=60)
+    assert "KeyboardInterrupt" in said
+    assert not list(site.folder.glob(f"cuda-*/{PLUGIN}"))
+    site.calls()
+    plugin = site.make("sm_70")
+    assert "clang acc.o" in site.calls()
+    assert read_gpu_code(plugin) == GpuCode(("sm_70",), ("compute_70",))
 
 
 REAL = """

@@ -78,6 +78,23 @@ def test_another_file_than_the_pinned_one(monkeypatch: pytest.MonkeyPatch, tmp_p
         fetch_source(tmp_path, SOURCE, no_progress)
 
 
+def test_a_package_with_another_hash_than_the_pinned_one(tmp_path: Path) -> None:
+    wheel = tmp_path / "nothing_here-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as zipped:
+        zipped.writestr("nothing_here-1.dist-info/METADATA", "Name: nothing_here\nVersion: 1\n")
+        zipped.writestr("nothing_here-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        zipped.writestr("nothing_here-1.dist-info/RECORD", "")
+    lock = tmp_path / "some.lock"
+    lock.write_text(f"nothing_here==1 --hash=sha256:{'0' * 64}\n")
+    install = ["install", "--no-index", "--find-links", str(tmp_path), "--require-hashes"]
+    with pytest.raises(AppError, match="not the file that is pinned") as refused:
+        run_pip(
+            [*install, "--target", str(tmp_path / "t"), "-r", str(lock)], same("It"), no_progress
+        )
+    assert "another mirror" in refused.value.next_step.en
+    assert not (tmp_path / "t").exists()
+
+
 def test_what_a_user_set_for_other_installs_does_not_count(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
