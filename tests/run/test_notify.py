@@ -76,6 +76,21 @@ async def test_a_long_start_asks_for_more_time(tmp_path: Path) -> None:
     assert extension not in await fed(told, alive=True)
 
 
+async def test_what_a_busy_manager_did_not_take_is_said_again(tmp_path: Path) -> None:
+    told = {"NOTIFY_SOCKET": str(tmp_path / "a"), "WATCHDOG_USEC": "60000000"}
+    with manager(told["NOTIFY_SOCKET"]) as listens:
+        notify = Notify(told)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as others:
+            others.setblocking(False)
+            with suppress(BlockingIOError):
+                while True:
+                    others.sendto(b"full", told["NOTIFY_SOCKET"])
+        notify.ready("here")
+        assert {line for lines in heard(listens) for line in lines} == {"full"}
+        notify.stopping()
+        assert heard(listens) == [["READY=1", "STATUS=here"], ["STOPPING=1"]]
+
+
 async def test_nobody_listens(tmp_path: Path) -> None:
     Notify({}).ready("here")
     await Notify({}).feed(lambda: True)

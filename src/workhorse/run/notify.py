@@ -7,13 +7,14 @@ import asyncio
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 
 # systemd waits so much longer for a start each time that we ask: a model may load for half an
 # hour, a start that hangs asks no more.
 START_EXTENSION_S = 120
 ASK_EVERY_S = 30.0
+KEPT_MAX = 20  # messages that nobody took yet
 
 
 class Notify:
@@ -22,6 +23,7 @@ class Notify:
     def __init__(self, environ: Mapping[str, str] = os.environ, pid: int | None = None) -> None:
         self._address = environ.get("NOTIFY_SOCKET", "")
         self._ready = False
+        self._unsent: deque[str] = deque(maxlen=KEPT_MAX)
         meant_for = environ.get("WATCHDOG_PID")
         ours = meant_for is None or meant_for == str(os.getpid() if pid is None else pid)
         wanted = environ.get("WATCHDOG_USEC", "")
@@ -55,17 +57,35 @@ class Notify:
         pause_s = ASK_EVERY_S if self.watchdog_s is None else min(ASK_EVERY_S, self.watchdog_s / 3)
         while True:
             if not self._ready:
-                self._send(f"EXTEND_TIMEOUT_USEC={START_EXTENSION_S * 1_000_000}")
+                self._send(f"EXTEND_TIMEOUT_USEC={START_EXTENSION_S * 1_000_000}", lasting=False)
             if alive() and self.watchdog_s is not None:
-                self._send("WATCHDOG=1")
+                self._send("WATCHDOG=1", lasting=False)
             await asyncio.sleep(pause_s)
 
-    def _send(self, *lines: str) -> None:
+    def _send(self, *lines: str, lasting: bool = True) -> None:
+        """Say it now, after what was kept; what is `lasting` is kept when nobody takes it.
+
+        systemd that is busy for a moment must not miss that the service is ready.
+        """
         if not self._address:
             return
+        # A line end in a status would begin another assignment.
+        words = "\n".join(line.replace("\n", " ") for line in lines)
+        waiting = [*self._unsent, words]
+        self._unsent.clear()
+        while waiting and self._hand_over(waiting[0]):
+            waiting.pop(0)
+        self._unsent.extend(waiting if lasting else waiting[:-1])
+
+    def _hand_over(self, words: str) -> bool:
         # An @ stands for the zero byte of an abstract address.
         address = self._address.replace("@", "\0", 1)
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
-            out.setblocking(False)  # a full queue must not hold the streams
-            # A line end in a status would begin another assignment.
-            out.sendto("\n".join(line.replace("\n", " ") for line in lines).encode(), address)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+                out.setblocking(False)  # a full queue must not hold the streams
+                out.sendto(words.encode(), address)
+        except BlockingIOError:
+            return False
+        except OSError:  # nobody is there any more: nothing is to be kept for him
+            return True
+        return True
