@@ -65,6 +65,7 @@ class Reload:
         service = self._service
         settings = read_settings(service.ask.config) if service.ask.config else Settings()
         asks = tuple(checked(one) for one in asks_of(service.ask, settings))
+        service.warmth.plan_with(settings)
         self._tell_what_stays(settings)
         pairs, gone = paired(service.engines, asks, service.make_engine)
         held_by_gone = together([await asyncio.to_thread(memory_held, one) for one in gone])

@@ -33,32 +33,36 @@ class Warmth:
         self, settings: Settings, config: Path | None, where: Places, activity: Activity
     ) -> None:
         self._folder = config.parent if config else Path()
-        self.templates = read_templates(settings.template, self._folder)
+        self.templates = self._planned = read_templates(settings.template, self._folder)
         self.prefixes = Prefixes(self.templates)
         self._states = KeptStates(where.states, round(settings.prefix_cache.disk_gib * GIB))
         self._activity = activity
         self._warmers: dict[Backend, Warmer] = {}
+        self._plans: dict[Backend, Plan] = {}
         self._running: dict[Backend, asyncio.Task[None]] = {}
+
+    def plan_with(self, settings: Settings) -> None:
+        """Plans are made for these settings from now on; AppError when a template is wrong."""
+        self._planned = read_templates(settings.template, self._folder)
 
     def prepare(self, plan: Plan) -> Plan:
         """The plan with a folder for states, when it serves a template and its build can save."""
-        mine = self._of(plan.model_name)
+        mine = [one for one in self._planned if one.model in (None, plan.model_name)]
         if not any(one.keep for one in mine) or SAVE_FLAG not in plan.engine.knows:
             return plan
-        self._states.prepare()
+        try:
+            self._states.prepare()
+        except OSError as error:
+            log.warning("Templates are not kept in %s: %s", self._states.folder, error.strerror)
+            return plan
         return replace(plan, states_dir=str(self._states.folder))
 
     async def started(self, engine: Backend, plan: Plan, url: str) -> None:
         """An engine answers at `url` and nobody has asked it yet: restore what is on disk."""
-        warmer = self._warmers.get(engine)
-        if warmer is None:
-            if plan.engine.engine != "llama.cpp" or plan.embeddings:
-                return
-            if not self._of(plan.model_name):
-                return
-            warmer = self._warmers[engine] = await self._warmer(engine, plan)
-            self._running[engine] = asyncio.create_task(warmer.run(), name="templates")
-        await warmer.started(url)
+        self._plans[engine] = plan
+        warmer = await self._begin(engine, plan)
+        if warmer is not None:
+            await warmer.started(url)
 
     @asynccontextmanager
     async def own_use(self, engine: Backend) -> AsyncIterator[None]:
@@ -74,17 +78,22 @@ class Warmth:
     def apply(self, settings: Settings) -> None:
         """Take over the templates of new settings; what is wrong with them changes nothing."""
         try:
-            self.templates = read_templates(settings.template, self._folder)
-        except AppError as error:
+            self.plan_with(settings)
+        except AppError as error:  # a file has gone since it was planned with
             log.warning("The templates stay as they were: %s", error)
             return
+        self.templates = self._planned
         self.prefixes.ledger.declare(self.templates)
         for warmer in self._warmers.values():
             warmer.declare(self.templates)
+        for engine, plan in self._plans.items():
+            if engine not in self._running:  # it had no template so far
+                self._running[engine] = asyncio.create_task(self._run(engine, plan))
 
     def left(self, engine: Backend) -> None:
         """An engine has lost its place: another one, or none, is asked from now on."""
         self._warmers.pop(engine, None)
+        self._plans.pop(engine, None)
         task = self._running.pop(engine, None)
         if task is not None:
             task.cancel()
@@ -99,9 +108,19 @@ class Warmth:
     def _of(self, model: str) -> tuple[Template, ...]:
         return tuple(one for one in self.templates if one.model in (None, model))
 
-    async def _warmer(self, engine: Backend, plan: Plan) -> Warmer:
+    async def _run(self, engine: Backend, plan: Plan) -> None:
+        warmer = await self._begin(engine, plan)
+        if warmer is not None:
+            await warmer.run()
+
+    async def _begin(self, engine: Backend, plan: Plan) -> Warmer | None:
+        """The engine's warmer, made when it has none yet; None: it serves no template."""
+        if engine in self._warmers:
+            return self._warmers[engine]
+        if plan.engine.engine != "llama.cpp" or plan.embeddings or not self._of(plan.model_name):
+            return None
         told = await asyncio.to_thread(fingerprint, model_files(Path(plan.model_path)))
-        return Warmer(
+        warmer = self._warmers[engine] = Warmer(
             plan.model_name,
             self.templates,
             engine.address,
@@ -111,6 +130,9 @@ class Warmth:
             states=self._states if plan.states_dir else None,
             prompt_cache=plan.prompt_cache_bytes > 0,
         )
+        if engine not in self._running:
+            self._running[engine] = asyncio.create_task(warmer.run(), name="templates")
+        return warmer
 
 
 def model_files(path: Path) -> tuple[Path, ...]:
