@@ -11,6 +11,7 @@ from workhorse.plan.planner import make_plan
 from workhorse.plan.wish import Wish
 from workhorse.records import (
     Alarm,
+    AnswerSpeed,
     CardReading,
     EngineReading,
     Estimate,
@@ -134,6 +135,15 @@ def xid(number: int, address: str | None = "0000:18:00.0") -> KernelEvent:
     return KernelEvent("xid", number, address, f"NVRM: Xid (PCI:{address}): {number}, test")
 
 
+def answered(engine: EngineReading, at_s: float) -> EngineReading:
+    """The engine, an answer having come since the last reading."""
+    speed = engine.decode_tokens_per_s
+    if speed is None:
+        return replace(engine, answers=())
+    answer = AnswerSpeed(at_s, speed, engine.depth_tokens, engine.streams, engine.prefill_share)
+    return replace(engine, answers=(answer,))
+
+
 class Play:
     """Feeds a judge with readings, `PERIOD_S` apart; each answer's figures differ a little."""
 
@@ -163,8 +173,7 @@ class Play:
         self.at_s += PERIOD_S
         self.count += 1
         reading = self.reading(**changes)
-        # An answer has come since the last reading: its time to first token is its own.
-        fresh = tuple(replace(e, ttft_s=0.5 + 0.001 * self.count) for e in reading.engines)
+        fresh = tuple(answered(e, self.count) for e in reading.engines)
         news = self.judge.add(replace(reading, engines=fresh), {"horse": self.plan})
         self.news.extend(news)
         return news

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from guard_scenes import GIB, MIB, Play, card, cpu_plan, engine, forecast, gpu_plan, xid
+from guard_scenes import GIB, MIB, Play, answered, card, cpu_plan, engine, forecast, gpu_plan, xid
 
 from workhorse.knowledge.alarms import alarm_wordings
-from workhorse.records import KernelEvent, Plan
+from workhorse.records import AnswerSpeed, KernelEvent, Plan
 
 Case = tuple[str, Callable[[], Plan], dict[str, Any], str]
 
@@ -275,10 +275,38 @@ def test_what_nothing_tells_any_more_is_over() -> None:
     assert play.over == ["live.decode-collapsed"] and play.now == {}
 
 
-def test_the_same_figure_again_is_no_new_evidence() -> None:
+def test_one_slow_answer_among_several_is_its_clients() -> None:
+    def mixed(index: int) -> dict[str, Any]:
+        speeds = (100.0, 5.0, 95.0)
+        answers = tuple(
+            AnswerSpeed(3.0 * index + n, speed, 868, 1.0) for n, speed in enumerate(speeds)
+        )
+        return {"engines": (engine(answers=answers),)}
+
+    play = Play()
+    for index in range(60):
+        play.at_s += 5
+        reading = play.reading(**mixed(index))
+        assert play.judge.add(replace(reading, at_unix_s=play.at_s), {"horse": play.plan}) == ()
+
+
+def test_each_answer_is_held_against_its_own_depth_and_streams() -> None:
+    """The medians of several figures belong to no answer: each is judged by itself."""
+    mixed = (AnswerSpeed(1.0, 100.0, 868, 1.0), AnswerSpeed(2.0, 40.0, 868, 4.0))
+    play = Play()
+    for index in range(60):
+        play.at_s += 5
+        later = tuple(replace(one, at_s=one.at_s + 10 * index) for one in mixed)
+        reading = play.reading(engines=(engine(answers=later),))
+        assert play.judge.add(replace(reading, at_unix_s=play.at_s), {"horse": play.plan}) == ()
+    expected = play.judge.baseline("horse", play.plan).expect(868, 4)
+    assert expected is not None and expected.basis == "learned"
+
+
+def test_the_same_answer_again_is_no_new_evidence() -> None:
     """One slow answer, then nobody asks: the live figure stays what it was."""
     play = Play().run(15)
-    reading = play.reading(engines=(engine(**SLOW),))
+    reading = play.reading(engines=(answered(engine(**SLOW), 1000.0),))
     for _ in range(50):
         play.at_s += 5
         assert play.judge.add(replace(reading, at_unix_s=play.at_s), {"horse": play.plan}) == ()

@@ -92,17 +92,17 @@ def test_it_stops_learning_after_an_hour() -> None:
 def test_it_learns_nothing_while_anything_is_suspected() -> None:
     play = Play(cpu_plan(forecast=forecast(100.0, "estimated")))
     play.run(40, engines=(engine(decode_tokens_per_s=75.0, swapped_bytes=10**9),))
-    expected = play.judge.baseline(play.plan).expect(868, 1)
+    expected = play.judge.baseline("horse", play.plan).expect(868, 1)
     assert expected is not None and expected.basis == "estimated"
     play.run(40, engines=(engine(decode_tokens_per_s=75.0),))
-    expected = play.judge.baseline(play.plan).expect(868, 1)
+    expected = play.judge.baseline("horse", play.plan).expect(868, 1)
     assert expected is not None and expected.tokens_per_s == pytest.approx(75, rel=0.01)
 
 
 def test_it_learns_nothing_beside_programs_that_take_most_of_the_cpus() -> None:
     play = Play(cpu_plan(forecast=forecast(100.0, "estimated")))
     play.run(40, other_cpus_busy=3.0, engines=(engine(decode_tokens_per_s=60.0),))
-    expected = play.judge.baseline(play.plan).expect(868, 1)
+    expected = play.judge.baseline("horse", play.plan).expect(868, 1)
     assert expected is not None and expected.basis == "estimated" and play.raised == []
 
 
@@ -116,6 +116,6 @@ def test_a_service_that_is_faster_than_was_measured_is_held_against_what_it_show
 def test_another_plan_begins_anew() -> None:
     play = Play(cpu_plan(forecast=forecast(100.0)))
     play.run(30, engines=(engine(decode_tokens_per_s=140.0),))
-    assert speed(play.judge.baseline(play.plan)) > 120
+    assert speed(play.judge.baseline("horse", play.plan)) > 120
     other = cpu_plan(forecast=forecast(50.0))
-    assert speed(play.judge.baseline(other)) == pytest.approx(50)
+    assert speed(play.judge.baseline("horse", other)) == pytest.approx(50)

@@ -105,11 +105,11 @@ def measured(speed: float) -> Summary:
 async def test_a_collapse_behind_the_gateway_is_an_alarm_until_it_is_well_again(
     tmp_path: Path, fake_engine: FakeEngine
 ) -> None:
-    quick, slow = fake_engine("--gap-ms", "4"), fake_engine("--gap-ms", "60")
+    quick, slow = fake_engine("--gap-ms", "4"), fake_engine("--gap-ms", "100")
     # Nothing of this machine's load can make the quick engine as slow as is asked of the slow one.
-    engine = StandIn(quick, cpu_plan(forecast=forecast(60.0), context_tokens=4096))
+    engine = StandIn(quick, cpu_plan(forecast=forecast(30.0), context_tokens=4096))
     front = Front(tmp_path, engine)
-    front.guarding.measured(engine, measured(60.0))  # type: ignore[arg-type]
+    front.guarding.measured(engine, measured(30.0))  # type: ignore[arg-type]
     async with front.open():
         for index in range(6):
             await front.ask(index, 12)
@@ -118,7 +118,7 @@ async def test_a_collapse_behind_the_gateway_is_an_alarm_until_it_is_well_again(
         engine.url = slow
         await front.until("live.decode-collapsed", there=True)
         (alarm,) = front.watch.alarms
-        assert alarm.subject == "horse" and "60.0 tok/s is expected" in alarm.finding.seen.en
+        assert alarm.subject == "horse" and "30.0 tok/s is expected" in alarm.finding.seen.en
         assert front.guarding.alarms() == (alarm,)
         engine.url = quick
         await front.until("live.decode-collapsed", there=False)
@@ -136,6 +136,25 @@ async def test_garbage_behind_the_gateway_is_an_alarm(
     assert "GGGG" in alarm.finding.seen.en
 
 
+async def test_of_two_engines_of_one_model_the_slow_one_is_named(
+    tmp_path: Path, fake_engine: FakeEngine
+) -> None:
+    plan = cpu_plan(forecast=forecast(30.0), context_tokens=4096)
+    engines = [StandIn(fake_engine("--gap-ms", gap), plan) for gap in ("4", "100")]
+    front = Front(tmp_path, *engines)
+    async with front.open():
+        for index in range(LOOKS):
+            # Two at once: the gateway gives one to each.
+            await asyncio.gather(front.ask(2 * index, 12), front.ask(2 * index + 1, 12))
+            await front.watch.look()
+            if front.watch.alarms:
+                break
+    (alarm,) = front.watch.alarms
+    assert alarm.subject == "horse (2)"
+    assert front.watch.latest is not None
+    assert [one.model_name for one in front.watch.latest.engines] == ["horse", "horse"]
+
+
 @pytest.mark.parametrize("lost", [0, 1])
 async def test_engines_on_a_lost_card_get_no_more_requests(tmp_path: Path, lost: int) -> None:
     on_first = StandIn("", gpu_plan(gpu_indexes=(0,), model_name="first"))
@@ -151,7 +170,7 @@ async def test_a_shortened_protocol_teaches_nothing(tmp_path: Path) -> None:
     engine = StandIn("", cpu_plan(context_tokens=256))
     front = Front(tmp_path, engine)
     front.guarding.measured(engine, measured(1.0))  # type: ignore[arg-type]
-    expected = front.watch._judge.baseline(engine.plan).expect(868, 1)
+    expected = front.watch._judge.baseline("horse", engine.plan).expect(868, 1)
     assert expected is not None and expected.tokens_per_s == 100.0
 
 

@@ -75,7 +75,7 @@ NOISE = st.lists(st.floats(0.75, 1.3), min_size=20, max_size=80)
 @given(NOISE, st.sampled_from([1, 2, 4]), st.sampled_from([200, 868, 4000, 16000]))
 def test_noise_within_the_band_is_no_alarm(noise: list[float], streams: int, depth: int) -> None:
     play = Play(cpu_plan(forecast=forecast(100.0)))
-    expected = play.judge.baseline(play.plan).expect(depth, streams)
+    expected = play.judge.baseline("horse", play.plan).expect(depth, streams)
     assert expected is not None
     for share in noise:
         speed = expected.tokens_per_s * share
@@ -98,7 +98,7 @@ def test_a_lasting_collapse_is_raised_within_bounded_readings_whatever_was_learn
     noise: list[float], collapse: float, streams: int
 ) -> None:
     play = Play(cpu_plan(forecast=forecast(100.0)))
-    expected = play.judge.baseline(play.plan).expect(868, streams)
+    expected = play.judge.baseline("horse", play.plan).expect(868, streams)
     assert expected is not None
     for share in [*noise, *[collapse] * LIMITS.of_latest]:
         speed = expected.tokens_per_s * share

@@ -25,7 +25,7 @@ from workhorse.guard.sensors import Sensors
 from workhorse.machine.files import DirectoryFiles
 from workhorse.machine.kernel_messages import KernelMessages
 from workhorse.machine.kernel_text import fields, size_bytes
-from workhorse.records import Alarm, EngineReading, Launch, Plan
+from workhorse.records import Alarm, AnswerSpeed, EngineReading, Launch, Plan
 from workhorse.run.process import EngineProcess, free_port
 from workhorse.units import MIB
 
@@ -65,15 +65,16 @@ class Guarded:
         async with self.http.post(f"{self.process.base_url}/completion", json=body) as got:
             times = (await got.json())["timings"]
         self.looks += 1
+        speed = AnswerSpeed(float(self.looks), times["predicted_per_second"], 16, 1.0)
         return EngineReading(
             "horse", "ready", 0, 1, 0, 1, times["predicted_per_second"], None, None,
-            times["prompt_ms"] / 1000, 16, 1,
+            times["prompt_ms"] / 1000, 16, 1, answers=(speed,),
         )  # fmt: skip
 
     async def learn(self) -> None:
         """Measure it, as the service does after its start."""
         speeds = [(await self.answer()).decode_tokens_per_s or 0.0 for _ in range(7)]
-        self.judge.baseline(self.plan).accept(statistics.median(speeds))
+        self.judge.baseline("horse", self.plan).accept(statistics.median(speeds))
 
     async def look(self) -> dict[str, Alarm]:
         """One answer and one reading; what is wrong now, by code."""

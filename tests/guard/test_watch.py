@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from aiohttp import web
 from fake_cards import FakeCard, FakeDriver
-from guard_scenes import cpu_plan, engine, gpu_plan
+from guard_scenes import answered, cpu_plan, engine, gpu_plan
 
 from workhorse.errors import AppError
 from workhorse.guard.card_sensor import CardSensor
@@ -67,7 +67,7 @@ class Stage:
 
     def readings(self) -> tuple[EngineReading, ...]:
         self.count += 1
-        return tuple(replace(e, ttft_s=0.5 + self.count / 1000) for e in self.engines)
+        return tuple(answered(e, self.count) for e in self.engines)
 
     async def looks(self, times: int) -> None:
         for _ in range(times):
@@ -171,7 +171,7 @@ async def test_garbage_that_the_tap_saw_is_an_alarm(tmp_path: Path) -> None:
 
 async def test_a_measurement_changes_what_is_expected(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.watch.accept(stage.plan, 400.0)
+    stage.watch.accept("horse", stage.plan, 400.0)
     await stage.looks(3)
     assert stage.codes == ["live.decode-collapsed"]
 
@@ -181,7 +181,7 @@ async def test_a_measurement_beside_other_programs_is_none(tmp_path: Path) -> No
     await stage.looks(1)
     assert stage.watch.latest is not None
     stage.watch.latest = replace(stage.watch.latest, other_cpus_busy=1.9, cpus=2)
-    stage.watch.accept(stage.plan, 400.0)
+    stage.watch.accept("horse", stage.plan, 400.0)
     await stage.looks(3)
     assert stage.codes == []
 

@@ -55,9 +55,9 @@ class Judge:
         found = (self._alarm(key, one) for key, one in self._watched.items() if one.condition.open)
         return tuple(sorted(found, key=lambda alarm: alarm.since_unix_s))
 
-    def baseline(self, plan: Plan) -> Baseline:
-        """What is expected of a plan's engine; a new plan begins anew."""
-        return self._speed(plan).baseline
+    def baseline(self, name: str, plan: Plan) -> Baseline:
+        """What is expected of an engine by its plan; with a new plan it begins anew."""
+        return self._speed(name, plan).baseline
 
     def add(self, reading: Reading, plans: Mapping[str, Plan]) -> tuple[News, ...]:
         """Judge one reading; what is news by it. `plans`: of each model that is served."""
@@ -89,7 +89,9 @@ class Judge:
             yield from engine_weights.look(view, engine, plan)
             # Last: it learns only when nothing above is suspected.
             suspected = self._suspects(engine.model_name, plan)
-            yield from self._speed(plan).look(view, engine, plan, suspected=suspected)
+            yield from self._speed(engine.model_name, plan).look(
+                view, engine, plan, suspected=suspected
+            )
 
     def _card_signs(self, view: View) -> Iterator[Sign]:
         used = {index for plan in view.plans.values() for index in planned_cards(plan)}
@@ -100,10 +102,10 @@ class Judge:
             if index in used:
                 yield kernel_events.silent(view, first)
 
-    def _speed(self, plan: Plan) -> DecodeSpeed:
-        known = self._speeds.get(plan.model_name)
+    def _speed(self, name: str, plan: Plan) -> DecodeSpeed:
+        known = self._speeds.get(name)
         if known is None or known[0] != plan:
-            known = self._speeds[plan.model_name] = (plan, DecodeSpeed(Baseline(plan.forecast)))
+            known = self._speeds[name] = (plan, DecodeSpeed(Baseline(plan.forecast)))
         return known[1]
 
     def _suspects(self, model_name: str, plan: Plan) -> bool:

@@ -66,6 +66,16 @@ class View:
         return tuple(card for card in self.now.cards if card.index in used)
 
 
+def one_name_each(names: Iterable[str]) -> tuple[str, ...]:
+    """Names with a number where several engines serve one model: `a`, `a (2)`, `b`."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return tuple(found)
+
+
 def planned_cards(plan: Plan) -> tuple[int, ...]:
     """The indexes of the cards that a plan uses."""
     return plan.gpu_indexes or (() if plan.gpu_index is None else (plan.gpu_index,))

@@ -19,6 +19,7 @@ from workhorse.guard.journal import Journal
 from workhorse.guard.judge import Judge, News
 from workhorse.guard.limits import Limits
 from workhorse.guard.sensors import Sensors
+from workhorse.guard.sign import one_name_each
 from workhorse.guard.webhook import Webhook
 from workhorse.records import Alarm, EngineReading, Plan, Reading
 from workhorse.settings import GuardSettings
@@ -37,7 +38,8 @@ class Watch:
     """Watches a running service from `run` on; `alarms`, `past` and `latest` say what it saw.
 
     `engine_readings` tells how fast the engines answer, `pids` their processes and `plans` what
-    was decided, each by the model's name. The callables are called on the event loop.
+    was decided, each by the model's name (`one_name_each`). The callables are called on the
+    event loop.
     """
 
     def __init__(
@@ -88,13 +90,13 @@ class Watch:
         """Call it with the indexes of all cards that must serve no more, when one is added."""
         self._card_losers.append(call)
 
-    def accept(self, plan: Plan, tokens_per_s: float) -> None:
+    def accept(self, name: str, plan: Plan, tokens_per_s: float) -> None:
         """Take over the service's own measurement as what is expected of it from now on.
 
         Not one that was taken while other programs had most of the CPUs.
         """
         if self.latest is None or not crowded(self.latest):
-            self._judge.baseline(plan).accept(tokens_per_s)
+            self._judge.baseline(name, plan).accept(tokens_per_s)
 
     def apply(self, settings: GuardSettings) -> None:
         """Go on by other settings; alarms that there are keep their counts."""
@@ -120,9 +122,14 @@ class Watch:
         """Take one reading and judge it; what is news is told."""
         engines = self._with_garbage(self._engine_readings())
         pids, plans = dict(self._pids()), dict(self._plans())
-        reading = await asyncio.to_thread(self._sensors.read, self._clock(), engines, pids, plans)
-        news = self._judge.add(reading, plans)
-        self.latest = reading
+        names = one_name_each(engine.model_name for engine in engines)
+        named = tuple(replace(e, model_name=n) for e, n in zip(engines, names, strict=True))
+        seen = await asyncio.to_thread(self._sensors.read, self._clock(), named, pids, plans)
+        news = self._judge.add(seen, plans)
+        # To others an engine goes by its model.
+        pairs = zip(seen.engines, engines, strict=True)
+        own = tuple(replace(one, model_name=e.model_name) for one, e in pairs)
+        reading = self.latest = replace(seen, engines=own)
         self._call(self._readers, reading)
         for one in news:
             self._tell(one)

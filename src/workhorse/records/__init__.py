@@ -66,11 +66,12 @@ from workhorse.records.plan import (
     StreamSpeed,
     WeightPart,
 )
-from workhorse.records.reading import Alarm, CardReading, EngineReading, Reading
+from workhorse.records.reading import Alarm, AnswerSpeed, CardReading, EngineReading, Reading
 from workhorse.records.verdict import Finding, Level, Verdict
 
 __all__ = [
     "Alarm",
+    "AnswerSpeed",
     "Attention",
     "Bandwidth",
     "Basis",

@@ -38,6 +38,17 @@ class CardReading:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerSpeed:
+    """How fast one answer was decoded, and beside what."""
+
+    at_s: float  # when it ended, by a clock that only goes on
+    decode_tokens_per_s: float
+    depth_tokens: int | None = None
+    streams: float | None = None  # at once, on average over the answer
+    prefill_share: float | None = None  # of its time in a slot
+
+
+@dataclass(frozen=True, slots=True)
 class EngineReading:
     """One engine behind the gateway at one moment."""
 
@@ -68,6 +79,7 @@ class EngineReading:
     garbage_streams: int | None = None  # answers that were no text, since the service started
     sane_streams: int | None = None
     garbage_sample: str | None = None  # of the latest garbage
+    answers: tuple[AnswerSpeed, ...] = ()  # the latest ones, oldest first
 
 
 @dataclass(frozen=True, slots=True)

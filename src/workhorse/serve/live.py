@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from workhorse.records import EngineReading
+from workhorse.records import AnswerSpeed, EngineReading
 from workhorse.serve.backend import Backend, Roster, Served
 from workhorse.serve.figures import TokenCount
 
@@ -131,6 +131,17 @@ class Live:
             streams=None if streams is None else round(streams),
             prefill_share=fmean(shares) if shares else None,
             queue_limit=self.queue_limit,
+            answers=tuple(
+                AnswerSpeed(
+                    one.at_s,
+                    one.decode_tokens_per_s,
+                    None if one.depth_tokens is None else round(one.depth_tokens),
+                    one.streams,
+                    one.prefill_share,
+                )
+                for one in latest
+                if one.decode_tokens_per_s
+            ),
         )
 
 

@@ -10,7 +10,7 @@ from workhorse.engines.llamacpp_log import read_report
 from workhorse.guard.garbage import GarbageTap
 from workhorse.guard.journal import Journal
 from workhorse.guard.sensors import Sensors
-from workhorse.guard.sign import planned_cards
+from workhorse.guard.sign import one_name_each, planned_cards
 from workhorse.guard.watch import Watch
 from workhorse.guard.webhook import Webhook
 from workhorse.records import Alarm, Plan
@@ -39,7 +39,7 @@ class Guarding:
         self._webhook = Webhook(settings.guard.webhook)
         self.watch = Watch(
             live.engine_readings,
-            lambda: {one.served.model_name: one.pid for one in engines() if one.pid is not None},
+            lambda: {name: one.pid for name, one in self._named() if one.pid is not None},
             lambda: dict(self._plans()),
             settings=settings.guard,
             sensors=Sensors(where.data, loaded_layers=self._loaded_layers),
@@ -66,19 +66,27 @@ class Guarding:
         """The engine was measured: hold the live service against that from now on."""
         # What a shortened protocol shows at another depth is no measure of the usual one.
         speed, scenario = summary.decode_tokens_per_s, scenario_within(engine.plan)
-        if speed is not None and scenario == STANDARD and summary.streams == 1:
-            self.watch.accept(engine.plan, speed.median)
+        if speed is None or scenario != STANDARD or summary.streams != 1:
+            return
+        for name, one in self._named():
+            if one is engine:
+                self.watch.accept(name, engine.plan, speed.median)
 
     def _plans(self) -> Iterator[tuple[str, Plan]]:
-        for engine in self._engines():
+        for name, engine in self._named():
             if engine.decision is not None:
-                yield engine.served.model_name, engine.plan
+                yield name, engine.plan
+
+    def _named(self) -> Iterator[tuple[str, Engine]]:
+        engines = self._engines()
+        names = one_name_each(engine.served.model_name for engine in engines)
+        return zip(names, engines, strict=True)
 
     def _loaded_layers(self, model_name: str) -> int | None:
         """How many layers are on GPUs, as the engine's own log says."""
-        for engine in self._engines():
+        for name, engine in self._named():
             process = engine.supervisor.process if engine.supervisor else None
-            if engine.served.model_name == model_name and process is not None:
+            if name == model_name and process is not None:
                 return read_report(process.log_tail(LOG_LINES)).offloaded_layers
         return None
 
