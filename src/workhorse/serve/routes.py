@@ -7,13 +7,16 @@ from typing import Any
 from aiohttp import web
 
 from workhorse.errors import AppError
-from workhorse.serve.auth import NotLetIn
+from workhorse.serve import openapi
+from workhorse.serve.auth import ACCESS, NotLetIn
 from workhorse.serve.backend import READY, Roster
 from workhorse.serve.dialect import CHAT, MESSAGES, RESPONSES, TEXT
+from workhorse.serve.keys import Key
 from workhorse.serve.metrics import CLIENT_LEFT, CONTENT_TYPE, Metrics
 from workhorse.serve.proxy import Proxy
 from workhorse.serve.refusal import json_response, refusal, refuse
 from workhorse.serve.sse import parse_object
+from workhorse.serve.who import KEY
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -48,6 +51,7 @@ class Routes:
             web.get("/props", self._proxy.forward),
             web.get("/healthz", self._health),
             web.get("/metrics", self._page),
+            web.get("/openapi.json", self._document),
         ]
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
@@ -67,8 +71,9 @@ class Routes:
 
         With several models: their names, and what each engine can take.
         """
-        names = self._roster.models()
-        if len(names) != 1:
+        key = request.get(KEY)
+        names = [one for one in self._roster.models() if may_ask(key, one)]
+        if len(self._roster.models()) != 1 or not names:
             return json_response({"object": "list", "data": [_model(name) for name in names]})
         response = await self._proxy.forward(request)
         listed = parse_object(response.body) if isinstance(response.body, bytes) else None
@@ -80,22 +85,31 @@ class Routes:
             model["name"] = model["model"] = names[0]
         return json_response(listed)
 
-    async def _health(self, _: web.Request) -> web.Response:
-        """200 when an engine takes requests; else 503, its state and the reason."""
+    async def _health(self, request: web.Request) -> web.Response:
+        """200 when an engine takes requests; else 503, its state and, for a key, the reason."""
         served = self._roster.served
         if any(one.backend.state == READY for one in served):
             return json_response({"status": "ok", "state": READY})
         state = served[0].backend.state if served else "planning"
         health: dict[str, Any] = {"status": "unavailable", "state": state}
+        known = not request.app[ACCESS].asks_for_key or KEY in request
         try:
-            if served:
+            if served and known:
                 await served[0].backend.address(0)
         except AppError as error:
             health |= {"reason": str(error), "speaker": error.speaker}
         return json_response(health, status=503)
 
+    async def _document(self, request: web.Request) -> web.Response:
+        return json_response(openapi.document(asks_for_key=request.app[ACCESS].asks_for_key))
+
     async def _page(self, _: web.Request) -> web.Response:
         return web.Response(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def may_ask(key: Key | None, model: str) -> bool:
+    """May the owner of a key ask for a model?"""
+    return key is None or key.models is None or model in key.models
 
 
 def _model(name: str) -> dict[str, Any]:
