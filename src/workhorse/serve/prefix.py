@@ -68,6 +68,11 @@ class _Watched:
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
 
+    @property
+    def told(self) -> int | None:
+        """The place that is told; None: nothing is."""
+        return self.spot if self.times >= TIMES else None
+
 
 class PrefixWatch:
     """Sees each prompt once, after its answer; `findings()` says who defeats the cache, and how."""
@@ -82,10 +87,10 @@ class PrefixWatch:
         prompt: bytes,
         prompt_tokens: int | None,
         cached_tokens: int | None,
-    ) -> None:
+    ) -> bool:
         """One request that was answered: its key's name, its prompt as JSON, the engine's counts.
 
-        `""` is the name where there are no keys.
+        `""` is the name where there are no keys. True when `spots` says something else now.
         """
         watched = self._keys.get((key, model))
         if watched is None:
@@ -94,6 +99,7 @@ class PrefixWatch:
                 self._keys.popitem(last=False)
         else:
             self._keys.move_to_end((key, model))
+        told = watched.told
         words = prompt[:LOOK_BYTES].translate(_BREAKS).split()
         numbers = array("q", map(hash, words)).tobytes()
         if numbers in watched.prompts:
@@ -115,6 +121,7 @@ class PrefixWatch:
             watched.prompt_tokens, watched.cached_tokens = prompt_tokens, cached_tokens
         if watched.clean >= CLEAN_TIMES:
             watched.spot, watched.times = None, 0
+        return watched.told != told
 
     def spots(self) -> tuple[Spot, ...]:
         """Where caches are defeated now."""
@@ -128,7 +135,7 @@ class PrefixWatch:
                 one.cached_tokens,
             )
             for (key, _), one in self._keys.items()
-            if one.spot is not None and one.times >= TIMES
+            if one.spot is not None and one.told is not None
         )
 
     def findings(self) -> tuple[Finding, ...]:

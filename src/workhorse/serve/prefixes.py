@@ -39,14 +39,17 @@ class Prefixes(Collector):
         if count.prefill_tokens_per_s and computed >= LEARN_TOKENS:
             self.ledger.prefilled(model, computed, computed / count.prefill_tokens_per_s)
         self.ledger.answered(model, prompt, cached)
-        self._watch.saw(key, model, prompt, count.prompt, cached)
+        if self._watch.saw(key, model, prompt, count.prompt, cached):
+            self._tell()
+
+    def _tell(self) -> None:
+        """What is new among the findings goes to the log, once."""
         spots = {(spot.key, spot.word) for spot in self._watch.spots()}
-        if spots != self._since.keys():
-            new = spots - self._since.keys()
-            self._since = {spot: self._since.get(spot, self._clock()) for spot in spots}
-            if new:
-                for finding in self._watch.findings():
-                    log.warning("%s %s", finding.seen.en, finding.remedy.en)
+        new = spots - self._since.keys()
+        self._since = {spot: self._since.get(spot, self._clock()) for spot in spots}
+        for spot, finding in zip(self._watch.spots(), self._watch.findings(), strict=True):
+            if (spot.key, spot.word) in new:
+                log.warning("%s %s", finding.seen.en, finding.remedy.en)
 
     def tallies(self) -> tuple[Tally, ...]:
         """Each template with each model."""
