@@ -31,10 +31,14 @@ class Listener:
 
 @asynccontextmanager
 async def serving(
-    home: Path, model: Path | None, *engine_options: str, config: str | None = None
+    home: Path,
+    model: Path | None,
+    *engine_options: str,
+    config: str | None = None,
+    real: bool = False,
 ) -> AsyncIterator[Service]:
     """A service that is ready, on a free port of loopback; `config` is its settings file."""
-    engine = fake_server(home / "bin", *engine_options)
+    engine = None if real else fake_server(home / "bin", *engine_options)
     ask = Ask(
         model=model, engine=engine, port=0, skip_golden=True, measure=False, config=home / "w.toml"
     )

@@ -104,6 +104,24 @@ async def test_requests_wait_where_memory_holds_one_engine(
         await one_engine_left(service)
 
 
+@pytest.mark.real
+@pytest.mark.parametrize("room", [True, False], ids=["beside", "in place"])
+async def test_the_real_engine_under_load(
+    tmp_path: Path, real_model: Path, monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    monkeypatch.setattr("workhorse.up.reload.fits_beside", lambda *_: room)
+    async with serving(tmp_path, real_model, real=True) as service:
+        before = service.pids()
+        async with Load(service, clients=3) as load:
+            (change,) = await reload(service, restart=True)
+            await load.more(3)
+        assert load.troubles == []
+        assert change.how == ("replaced" if room else "restarted")
+        assert service.pids().keys() == before.keys()
+        assert service.pids() != before
+        await one_engine_left(service)
+
+
 async def test_other_slots_from_the_settings(tmp_path: Path, small_model: Path) -> None:
     config = f'[[model]]\nmodel = "{small_model}"\nslots = 2\n'
     async with serving(tmp_path, None, config=config) as service:
@@ -217,6 +235,10 @@ async def test_a_service_that_gave_up_is_brought_back(tmp_path: Path, small_mode
         (engine,) = service.control.status().engines
         assert engine.reason is not None
         assert "SIGKILL" in engine.reason.en
+        async with aiohttp.ClientSession(service.url) as http, http.get("/healthz") as answer:
+            health = await answer.json()
+        assert (answer.status, health["state"]) == (503, "given_up")
+        assert "SIGKILL" in health["reason"]
         fake_server(tmp_path / "bin")
         assert await reload(service) == (Change("small", "restarted"),)
         assert service.control.status().state == "ready"
