@@ -34,7 +34,8 @@ class Cases:
 PLAIN = Cases(
     "MUL_MAT,GET_ROWS,RMS_NORM,ROPE,SOFT_MAX,SWIGLU",
     r"^type_a=(f16|q8_0|q4_K|q6_K|q4_0),type_b=f32,m=16,n=(1|8|16),k=256,bs=\[1,1\]"
-    r"|^type=f32,ne=\[64,5,4,3\]|^type=(f16|q4_0|q4_K),n=256,m=5,r=4|^type=f32,ne_a=\[128,32,2,1\]",
+    r"|^type=f32,ne=\[64,5,4,3\]|^type=(f16|q4_0|q4_K),n=256,m=5,r=4|^type=f32,ne_a=\[128,32,2,1\]"
+    r"|^type=f32,ne=\[16,16,1,1\],mask=1|^type=f32,ne_a=\[128,2,2,2\],v=0,swapped=0",
 )
 ATTENTION = Cases(
     "FLASH_ATTN_EXT",
