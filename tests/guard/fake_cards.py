@@ -23,7 +23,7 @@ class FakeCard:
     width: int = 16
     uncorrected: int = 0
     lost: bool = False
-    processes: list[tuple[int, int]] = field(default_factory=list)  # process number, bytes
+    processes: list[tuple[int, int | None]] = field(default_factory=list)  # process number, bytes
 
 
 class FakeDriver:
@@ -99,9 +99,8 @@ class FakeDriver:
         self.asked.append("processes")
         found = []
         for pid, used in card.processes:
-            info = pynvml.c_nvmlProcessInfo_v3_t()
-            info.pid, info.usedGpuMemory = pid, used
-            found.append(info)
+            # The binding makes None of "not available".
+            found.append(SimpleNamespace(pid=pid, usedGpuMemory=used))
         return found
 
     def nvmlDeviceGetPciInfo(self, card: FakeCard) -> Any:

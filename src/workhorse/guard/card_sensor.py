@@ -75,8 +75,8 @@ class CardSensor:
             slowdown_temperature_c=gpu.slowdown_temperature_c,
             link_generation_max=gpu.pcie_generation_max,
             link_width_max=gpu.pcie_width_max,
-            own_bytes=None if own is None else sum(p.memory_bytes or 0 for p in own),
-            foreign_bytes=None if foreign is None else sum(p.memory_bytes or 0 for p in foreign),
+            own_bytes=held_bytes(own),
+            foreign_bytes=held_bytes(foreign),
         )
 
     def _split(
@@ -100,3 +100,10 @@ class CardSensor:
             return True
         facts = read_process(self._files, pid)
         return facts is not None and facts.session in engines
+
+
+def held_bytes(processes: tuple[GpuProcess, ...] | None) -> int | None:
+    """Memory of the card that processes hold; None: not told of one of them, as by old drivers."""
+    sizes = [process.memory_bytes for process in processes or ()]
+    known = [size for size in sizes if size is not None]
+    return None if processes is None or len(known) < len(sizes) else sum(known)
