@@ -33,6 +33,16 @@ def test_the_embedded_launcher_understands_every_setting_we_give_it() -> None:
     assert asked.cors_origins == ""
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_slots_that_are_saved_keep_what_they_hold(shared: bool) -> None:
+    planned = replace(plan(), states_dir="/states", shared_kv=shared)
+    words = launch(planned, 4711).argv[len(planned.engine.command) :]
+    asked = embedded.parser().parse_args(list(words))
+    assert asked.slot_save_path == "/states"
+    assert asked.no_cache_idle_slots == shared
+    assert "--slot-save-path" not in launch(replace(planned, states_dir=None), 1).argv
+
+
 def test_an_older_build_gets_its_own_words() -> None:
     old = replace(
         plan(),
