@@ -1,4 +1,4 @@
-"""Write docs/commands.md and docs/commands.zh.md from the command's own parser.
+"""Write docs/commands*.md from the command's own parser, docs/engines*.md from the knowledge.
 
 python scripts/make_docs.py            write them
 python scripts/make_docs.py --check    say whether they are up to date (exit code 1: they are not)
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import engines_page
 from workhorse.cli import VERBS, build_parser
 from workhorse.cli.words import VARIABLES
 from workhorse.text import Language, Text
@@ -81,14 +82,16 @@ def lines(language: Language) -> Iterator[str]:
 
 
 def main() -> int:
-    """Write or check both pages."""
+    """Write or check the pages."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     asked.add_argument("--check", action="store_true")
     check = asked.parse_args().check
     DOCS.mkdir(exist_ok=True)
     stale = []
-    for language, name in FILES.items():
-        path, text = DOCS / name, page(language)
+    pages = [(name, page(language)) for language, name in FILES.items()]
+    pages += [(name, engines_page.page(language)) for language, name in engines_page.FILES.items()]
+    for name, text in pages:
+        path = DOCS / name
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         stale.append(name)

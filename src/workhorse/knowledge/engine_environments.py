@@ -35,13 +35,14 @@ class EnvironmentRecipe:
         for text in self.needs.values():
             version_range(text)
         if self.target != CPU:
-            version_range(self.target)
+            for text in self.target.split("|"):
+                version_range(text)
 
     def is_for(self, capability: Capability | None) -> bool:
         """Whether it computes on a card of this capability; None: on the CPU."""
         if capability is None or self.target == CPU:
             return capability is None and self.target == CPU
-        return version_range(self.target).holds(Version(capability))
+        return holds(self.target, capability)
 
     def pythons(self) -> tuple[str, ...]:
         """The Pythons for which its packages are pinned, `3.11` …, the oldest first."""
@@ -54,6 +55,12 @@ class EnvironmentRecipe:
         path = f"locks/{self.name}/{python}.txt"
         text = files("workhorse.knowledge").joinpath(path).read_text("utf-8")
         return tuple(re.findall(r"(?m)^[\w.-]+==\S+$", text))
+
+
+def holds(target: str, capability: Capability) -> bool:
+    """Whether a card's compute capability is in one of the ranges of a target."""
+    wanted = Version(capability)
+    return any(version_range(text).holds(wanted) for text in target.split("|"))
 
 
 @cache

@@ -24,9 +24,8 @@ from workhorse.engines.supply.build import Teller
 from workhorse.engines.supply.builds import ENVIRONMENT, Builds, disk_bytes
 from workhorse.engines.supply.packages import run_pip, write_requirements
 from workhorse.errors import EXIT_USAGE, AppError
-from workhorse.knowledge.engine_environments import CPU, EnvironmentRecipe
+from workhorse.knowledge.engine_environments import CPU, EnvironmentRecipe, holds
 from workhorse.knowledge.gpus import cards
-from workhorse.knowledge.versions import Version, version_range
 from workhorse.models.part_file import check_space, local_errors, sync_folder
 from workhorse.records import EngineBuild
 from workhorse.text import Text
@@ -115,11 +114,10 @@ def reached(target: str, architectures: Sequence[str]) -> tuple[str, ...]:
         return ()
     sass = tuple(name for name in architectures if name.startswith("sm_"))
     ptx = tuple(name for name in architectures if name.startswith("compute_"))
-    wanted = version_range(target)
     found = []
     for capability in sorted({card.capability for card in cards()}):
         code = code_for(capability, sass, ptx)
-        if wanted.holds(Version(capability)) and code is not None and code.kind != "none":
+        if holds(target, capability) and code is not None and code.kind != "none":
             found.append(f"sm_{capability[0]}{capability[1]}")
     return tuple(found)
 
