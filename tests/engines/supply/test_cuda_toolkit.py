@@ -1,10 +1,11 @@
 """The CUDA packages: what is kept of them, what is refused, and what the record says."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from workhorse.engines.supply import cuda_toolkit
+from workhorse.engines.supply import cuda_toolkit, packages
 from workhorse.engines.supply.cuda_recipe import CUBLAS_FOLDER
 from workhorse.engines.supply.cuda_toolkit import package_lines, packaged_cublas, packaged_cuda
 from workhorse.engines.supply.packages import pinned
@@ -41,8 +42,17 @@ def pip(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         for name in files:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             (target / name).write_text(name)
+        rows = [
+            {
+                "metadata": {"name": name, "version": pin.version},
+                "download_info": {"archive_info": {"hashes": {"sha256": pin.hashes[0]}}},
+            }
+            for name, pin in pinned(Path(arguments[-1]).name).items()
+        ]
+        report = Path(arguments[arguments.index("--report") + 1])
+        report.write_text(json.dumps({"install": rows}))
 
-    monkeypatch.setattr(cuda_toolkit, "run_pip", install)
+    monkeypatch.setattr(packages, "run_pip", install)
     return files
 
 
@@ -58,6 +68,7 @@ def test_what_is_kept(tmp_path: Path) -> None:
         *("include/crt/host_defines.h", "include/cuda_runtime.h", "include/cub/cub.cuh"),
         "include/curand_mtgp32_kernel.h",
         "clang/include/__clang_cuda_runtime_wrapper.h",
+        "packages.json",
     }
     assert (root / "bin" / "ptxas").stat().st_mode & 0o111
     assert list((tmp_path / "tools").iterdir()) == [root]
@@ -81,7 +92,8 @@ def test_a_package_without_what_we_need(pip: list[str], tmp_path: Path, missing:
 def test_cublas_lies_beside_the_builds(tmp_path: Path) -> None:
     root = packaged_cublas(tmp_path, no_progress)
     assert root == tmp_path / CUBLAS_FOLDER
-    assert held(tmp_path) == {f"{CUBLAS_FOLDER}/{name}" for name in cuda_toolkit.CUBLAS}
+    kept = (*cuda_toolkit.CUBLAS, "packages.json")
+    assert held(tmp_path) == {f"{CUBLAS_FOLDER}/{name}" for name in kept}
 
 
 @pytest.mark.usefixtures("pip")
@@ -104,12 +116,20 @@ def test_no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert list((tmp_path / "tools").iterdir()) == []
 
 
-def test_the_record_names_each_package() -> None:
-    """A package in the table without a pin, or a pin without a word of its use, is a mistake."""
+@pytest.mark.usefixtures("pip")
+def test_the_record_names_what_was_fetched(tmp_path: Path) -> None:
+    roots = [packaged_cuda(tmp_path / "tools", no_progress)]
+    lines = package_lines(roots)
+    pin = pinned("cuda.lock")["nvidia-cuda-nvcc-cu12"]
+    assert f"nvidia-cuda-nvcc-cu12 {pin.version} sha256:{pin.hashes[0]}: ptxas" in str(lines)
+    assert len(lines) == 6, "those and the compiler"
+    lines = package_lines([*roots, packaged_cublas(tmp_path, no_progress)])
+    assert "libcublas.so.12" in lines[-1]
+    (zig,) = package_lines([tmp_path / "none"])
+    assert zig.startswith("ziglang 0.17.1: clang")
+
+
+def test_each_pinned_package_has_its_use_in_the_table() -> None:
     pins = {name for lock in ("cuda.lock", "cublas.lock") for name in pinned(lock)}
-    rows = {package.name for package in cuda_packages()}
-    assert rows == pins | {"ziglang"}
-    lines = package_lines(cublas=False)
-    assert len(lines) == len(rows) - 1
-    assert any(line.startswith("nvidia-cuda-nvcc-cu12 12.9.86: ptxas") for line in lines)
+    assert {package.name for package in cuda_packages()} == pins | {"ziglang"}
     assert all(pinned(p.lock)[p.name].hashes for p in cuda_packages())

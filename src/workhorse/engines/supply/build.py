@@ -14,9 +14,8 @@ from typing import Protocol
 from workhorse.engines.supply.builds import Build, Builds
 from workhorse.engines.supply.cuda_build import PluginSite, make_plugin
 from workhorse.engines.supply.cuda_ninja import PLUGIN, CudaCompiler
-from workhorse.engines.supply.cuda_recipe import CudaOrder, clang_compiler
+from workhorse.engines.supply.cuda_recipe import CUBLAS_FOLDER, CudaOrder, clang_compiler
 from workhorse.engines.supply.cuda_toolkit import (
-    CUBLAS_MAJOR,
     clang_places,
     own_headers,
     package_lines,
@@ -143,7 +142,7 @@ class _Making:
             self._spend(time.monotonic() - began_s)
         with self.builds.making() as scratch:
             self._collect(scratch, tree, objects, made)
-            manifest = self._manifest(scratch, toolchain, needs, chosen)
+            manifest = self._manifest(scratch, toolchain, needs, chosen, tools)
             prove(scratch, manifest)
             build = self.builds.keep(scratch, manifest)
         (self.work / "seconds").unlink(missing_ok=True)
@@ -204,7 +203,7 @@ class _Making:
         self.tell.stage(Text(f"compiling CUDA code: {order.name}", f"编译 CUDA 代码：{order.name}"))
         site = PluginSite(self.work, compiler, toolchain.ninja, self.order.jobs)
         plugin = make_plugin(order, site, tool)
-        if self.order.cublas and compiler.major == CUBLAS_MAJOR:
+        if self.order.cublas and self.order.compiler == "packaged":
             self.tell.stage(Text("fetching cuBLAS (581 MB)", "获取 cuBLAS（581 MB）"))
             packaged_cublas(self.builds.folder, self.tell.progress)
         return plugin, Path(compiler.runtime)
@@ -240,9 +239,10 @@ class _Making:
         toolchain: Toolchain,
         needs: tuple[str, ...],
         chosen: tuple[str, ...],
+        tools: Path,
     ) -> Manifest:
         order, source = self.order, self.order.source
-        packaged_cuda_code = order.cuda is not None and order.compiler == "packaged"
+        by_clang = order.cuda is not None and order.compiler == "packaged"
         held = read_programs(scratch)
         linked = ["LLVM libc++ and compiler-rt (Apache-2.0 WITH LLVM-exception), linked in"]
         return Manifest(
@@ -273,9 +273,15 @@ class _Making:
             ),
             built_at=datetime.now(UTC).isoformat(timespec="seconds"),
             minutes=round(self._spent_s() / 60, 1),
-            fetched=package_lines(cublas=order.cublas) if packaged_cuda_code else (),
-            flash_attention="unproven" if packaged_cuda_code else None,
+            fetched=self._fetched(toolchain, tools) if by_clang else (),
+            flash_attention="unproven" if by_clang else None,
         )
+
+    def _fetched(self, toolchain: Toolchain, tools: Path) -> tuple[str, ...]:
+        """The packages that CUDA code was made with, and what it runs with."""
+        cublas = [self.builds.folder / CUBLAS_FOLDER] if self.order.cublas else []
+        parts = packaged_cuda(tools, self.tell.progress)
+        return package_lines([*filter(None, [toolchain.root]), parts, *cublas])
 
     def _spent_s(self) -> float:
         with suppress(OSError, ValueError):

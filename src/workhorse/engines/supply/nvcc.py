@@ -85,7 +85,8 @@ def asked_nvcc(path: Path) -> Nvcc | None:
 def nvcc_compiler(
     order: CudaOrder, nvcc: Nvcc, cxx_compiler: str, own_headers: str, tree: str
 ) -> CudaCompiler:
-    """The words for nvcc with the system's C++ compiler; pure."""
+    """The words for nvcc with the system's C++ compiler."""
+    runtime = nvcc.runtime or Path(f"libcudart.so.{nvcc.release[0]}")
     code = [f"arch={one.ptx},code=[{one.name},{one.ptx}]" for one in order.architectures]
     return CudaCompiler(
         compile=(
@@ -96,9 +97,10 @@ def nvcc_compiler(
             # Last: NVIDIA's own header of cuBLAS is found first where it is installed.
             *("-idirafter", own_headers, "-c"),
         ),
-        link=(cxx_compiler, "-shared", *link_options()),
+        # cuBLAS is the toolkit's own, wherever it was installed.
+        link=(cxx_compiler, "-shared", *link_options(), f"-Wl,-rpath,{runtime.parent}"),
         stub=(cxx_compiler, "-shared"),
-        runtime=str(nvcc.runtime),
+        runtime=str(runtime),
         major=nvcc.release[0],
     )
 

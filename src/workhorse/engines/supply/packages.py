@@ -1,19 +1,23 @@
 """Downloads packages through pip: the user's mirror, proxy, certificates and cache apply."""
 
+import json
 import os
 import re
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from workhorse.errors import AppError
 from workhorse.models.fetch import Progress
+from workhorse.models.part_file import local_errors
 from workhorse.models.pip_source import PIP
 from workhorse.text import Text
 
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")  # of `--progress-bar raw`, pip 24.1 on
+REPORT = "packages.json"  # of `pip install --report`, pip 22.2 on
 _NO_NETWORK = re.compile(
     r"NewConnectionError|Connect(?:ion)?Timeout|ReadTimeout|ProxyError|Failed to establish|"
     r"name resolution|Network is unreachable|Connection (?:refused|reset|broken)|"
@@ -85,6 +89,36 @@ def write_requirements(path: Path, lines: Sequence[str]) -> Path:
     """A requirements file with hashes, for pip."""
     path.write_text("\n".join(lines) + "\n", "utf-8")
     return path
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """One package that was fetched: what its file was."""
+
+    name: str
+    version: str
+    sha256: str  # of the file that pip took
+
+
+def install_pinned(lock: Path, target: Path, what: Text, progress: Progress) -> None:
+    """Unpack the packages of a lock file below `target`, and note there what they were."""
+    arguments = ["install", "--no-deps", "--only-binary=:all:", "--require-hashes"]
+    arguments += ["--no-compile", "--target", str(target), "--report", str(target / REPORT)]
+    with local_errors(target):
+        target.mkdir(parents=True, exist_ok=True)
+    run_pip([*arguments, "-r", str(lock)], what, progress)
+
+
+def fetched_packages(root: Path) -> dict[str, Fetched]:
+    """What was unpacked below `root`, by name; empty where nothing was noted."""
+    found = {}
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        report = json.loads((root / REPORT).read_bytes())
+        for row in report["install"]:
+            name = str(row["metadata"]["name"])
+            sha256 = str(row["download_info"]["archive_info"]["hashes"]["sha256"])
+            found[name] = Fetched(name, str(row["metadata"]["version"]), sha256)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

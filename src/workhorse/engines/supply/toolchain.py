@@ -12,7 +12,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Literal
 
-from workhorse.engines.supply.packages import run_pip
+from workhorse.engines.supply.packages import install_pinned
 from workhorse.errors import AppError
 from workhorse.knowledge.cpu_variants import flags_of_macros
 from workhorse.models.fetch import Progress
@@ -157,9 +157,8 @@ def _fetch(lock: Path, root: Path, progress: Progress) -> None:
         check_space(root.parent, NEEDED_BYTES)
         scratch = Path(tempfile.mkdtemp(prefix=".part-", dir=root.parent))
     try:
-        arguments = ["install", "--no-deps", "--only-binary=:all:", "--require-hashes"]
-        arguments += ["--no-compile", "--target", str(scratch / "tools"), "-r", str(lock)]
-        run_pip(arguments, Text("The compiler's packages", "编译器软件包"), progress)
+        what = Text("The compiler's packages", "编译器软件包")
+        install_pinned(lock, scratch / "tools", what, progress)
         with local_errors(root):
             _wrap(scratch / "tools", root)
             (scratch / "tools").rename(root)
