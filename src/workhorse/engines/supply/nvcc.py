@@ -95,7 +95,7 @@ def nvcc_compiler(
             *(f"-D{word}" for word in defines(order)),
             *include_words(tree),
             # Last: NVIDIA's own header of cuBLAS is found first where it is installed.
-            *("-idirafter", own_headers, "-c"),
+            *("-Xcompiler", f"-idirafter,{own_headers}", "-c"),
         ),
         # cuBLAS is the toolkit's own, wherever it was installed.
         link=(cxx_compiler, "-shared", *link_options(), f"-Wl,-rpath,{runtime.parent}"),

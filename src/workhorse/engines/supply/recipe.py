@@ -95,6 +95,7 @@ def failure(lines: Sequence[str]) -> str:
         r"No space left on device",
         r"\berror: ",
         r"CMake Error",
+        r"^nvcc fatal",
         r"^FAILED: ",
         r"Killed",
     ):
