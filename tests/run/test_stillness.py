@@ -11,7 +11,7 @@ import pytest
 from launches import PATIENCE_S, fake, is_reaped, until
 
 from workhorse.run.process import EngineProcess
-from workhorse.run.stillness import Stillness
+from workhorse.run.stillness import Stillness, says_at_rest
 from workhorse.run.supervisor import Supervisor
 from workhorse.run.vitals import Vitals, open_connections, read_vitals
 
@@ -48,6 +48,15 @@ def test_any_sign_of_life_counts(sign: dict[str, float]) -> None:
 def test_waking_now_and_then_is_no_life() -> None:
     wakes = [replace(AT_REST, cpu_s=10.0 + 0.03 * minute) for minute in range(4)]
     assert seen(*wakes) == [0, 60, 120, 180]
+
+
+def test_an_engine_at_rest_is_known_by_its_slots() -> None:
+    at_rest, at_work = {"is_processing": False}, {"is_processing": True}
+    assert says_at_rest([at_rest, at_rest])
+    assert not says_at_rest([at_rest, at_work])
+    assert not says_at_rest(None)
+    assert says_at_rest({"error": {"code": 404}})
+    assert says_at_rest(["odd"])
 
 
 def test_the_reason_says_what_was_seen() -> None:

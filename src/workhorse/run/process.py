@@ -183,18 +183,24 @@ class EngineProcess:
             self._last_answer = same(str(error) or type(error).__name__)
         return False
 
-    async def answers(self, path: str, wait_s: float) -> bool:
-        """Whether the engine says anything at all to a GET within `wait_s`."""
+    async def says(self, path: str, wait_s: float) -> object:
+        """The JSON document that the engine answers to a GET; None when nothing comes in time.
+
+        An answer that is no JSON is an empty object.
+        """
         timeout = aiohttp.ClientTimeout(total=wait_s)
         connector = aiohttp.TCPConnector(force_close=True)
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout, connector=connector) as http,
-                http.get(self.base_url + path, allow_redirects=False),
+                http.get(self.base_url + path, allow_redirects=False) as answer,
             ):
-                return True
+                found: object = await answer.json(content_type=None)
+                return {} if found is None else found
+        except ValueError:
+            return {}
         except (aiohttp.ClientError, OSError):  # a TimeoutError is an OSError
-            return False
+            return None
 
     def failure(self) -> AppError:
         """What to tell about a process that ended by itself."""

@@ -48,6 +48,18 @@ class Stillness:
         )
 
 
+def says_at_rest(slots: object) -> bool:
+    """Whether an engine's answer on its slots says that none is at work; None: no answer came.
+
+    An engine that answers something else has no slots to tell of, and gets the doubt's benefit.
+    """
+    if slots is None:
+        return False
+    if not isinstance(slots, list):
+        return True
+    return not any(isinstance(slot, dict) and slot.get("is_processing") for slot in slots)
+
+
 def _moved(before: Vitals, now: Vitals, passed_s: float) -> bool:
     return (
         now.cpu_s - before.cpu_s > IDLE_SHARE * passed_s

@@ -12,7 +12,7 @@ from workhorse.errors import AppError
 from workhorse.records import Launch
 from workhorse.run.policy import STEADY_S, last_error, next_delay_s
 from workhorse.run.process import EngineProcess, Explain, PortTaken, free_port
-from workhorse.run.stillness import Stillness
+from workhorse.run.stillness import Stillness, says_at_rest
 from workhorse.run.vitals import Vitals, read_vitals
 from workhorse.text import Text, same
 from workhorse.units import show_duration
@@ -23,8 +23,9 @@ PORT_TRIES = 3
 LOOK_EVERY_S = 15.0
 LOG_CHECK_S = 60.0
 DEATH_NEWS_S = 0.5
-# llama-server answers this one between two batches, by the thread that computes; its /health says
-# 200 from another thread while that one hangs (tried with 0.5.0, 2026-11).
+# Which slots are at work, by llama-server's own word. An engine whose computing thread hangs may
+# go on answering this and /health from other threads (tried with 0.5.0, 2026-11), so what counts
+# is not that it answers.
 PROBE_PATH = "/slots"
 PROBE_S = 10.0
 HUNG_GRACE_S = 1.0  # what hangs seldom hears a TERM
@@ -244,8 +245,8 @@ class Supervisor:
         if stillness.see(vitals, self._clock()) < (self._hung_after_s or 0.0):
             return False
         # A connection that is kept open looks like a request, and an engine at rest like one
-        # that hangs: this one tells them apart.
-        if await process.answers(PROBE_PATH, PROBE_S):
+        # that hangs: its slots tell them apart.
+        if says_at_rest(await process.says(PROBE_PATH, PROBE_S)):
             stillness.forget()
             return False
         return not process.exited.is_set()
