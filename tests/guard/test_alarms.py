@@ -196,6 +196,7 @@ def test_a_card_that_no_engine_uses_is_nobodys_business() -> None:
 SLOW = {"decode_tokens_per_s": 20.0}
 CAUSES: list[tuple[str, Callable[[], Plan], dict[str, Any], str]] = [
     ("others", cpu_plan, {**engines(**SLOW), "other_cpus_busy": 2.0}, "50 % of its CPUs"),
+    ("others", cpu_plan, engines(**SLOW, waited_share=0.6), "waited for a CPU 60 % of the time"),
     ("swapped", cpu_plan, engines(**SLOW, swapped_bytes=GIB), "1.00 GiB of the engine"),
     ("wrong-cpus", cpu_plan, engines(**SLOW, allowed_cpus=(0,)), "CPU 0, planned 0-3"),
     ("quota", lambda: cpu_plan(threads=4), engines(**SLOW, quota_cpus=1.0), "gives 1 CPUs"),
@@ -239,6 +240,18 @@ def test_a_collapse_says_what_changed_at_the_same_time(
     row = alarm_wordings()[f"slow.{cause}"]
     assert (finding.why.en, finding.remedy.zh) == (row.why_en, row.step_zh)
     assert finding.share_lost == pytest.approx(0.8, abs=0.05)
+
+
+def test_others_that_take_what_the_engine_leaves_are_no_cause() -> None:
+    bad = {**engines(**SLOW, waited_share=0.02), "other_cpus_busy": 3.9}
+    play = Play().run(15).run(12, **bad)
+    assert "At the same time" not in play.now["live.decode-collapsed"].finding.seen.en
+
+
+def test_a_display_server_that_was_there_all_the_time_is_no_cause() -> None:
+    shown = cards(foreign_processes=("9 Xorg 1000",), foreign_bytes=1000)
+    play = Play(gpu_plan()).run(15, **shown).run(12, **shown, **engines(**SLOW))
+    assert "Xorg" not in play.now["live.decode-collapsed"].finding.seen.en
 
 
 def test_a_collapse_by_page_faults_says_so() -> None:

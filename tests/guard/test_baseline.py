@@ -106,6 +106,13 @@ def test_it_learns_nothing_beside_programs_that_take_most_of_the_cpus() -> None:
     assert expected is not None and expected.basis == "estimated" and play.raised == []
 
 
+def test_it_learns_beside_programs_that_take_only_what_it_leaves() -> None:
+    play = Play(cpu_plan(forecast=forecast(100.0, "estimated")))
+    healthy = engine(decode_tokens_per_s=75.0, waited_share=0.02)
+    play.run(40, other_cpus_busy=3.0, engines=(healthy,))
+    assert speed(play.judge.baseline("horse", play.plan)) == pytest.approx(75, rel=0.01)
+
+
 def test_a_service_that_is_faster_than_was_measured_is_held_against_what_it_shows() -> None:
     play = Play(cpu_plan(forecast=forecast(5.0)))
     play.run(30, engines=(engine(decode_tokens_per_s=100.0),))

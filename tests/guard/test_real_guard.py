@@ -179,7 +179,7 @@ async def test_a_hog_on_its_cpus_is_named_as_the_cause(real_model: Path, tmp_pat
         with hogs(CPUS, 2), behind_others(engine.pid):
             alarms = await engine.until(lambda now: "live.decode-collapsed" in now)
         finding = alarms["live.decode-collapsed"].finding
-        assert "other programs keep" in finding.seen.en and "其他程序" in finding.seen.zh
+        assert "other programs" in finding.seen.en and "其他程序" in finding.seen.zh
         assert finding.command and finding.command.startswith("top ")
         assert any(line.startswith("others: ") for line in finding.evidence)
         assert finding.share_lost is not None and finding.share_lost > 0.3

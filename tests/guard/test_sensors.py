@@ -14,13 +14,13 @@ from guard_scenes import cpu_plan, engine, gpu_plan
 
 from conftest import FakeEngine
 from workhorse.guard.card_sensor import CardSensor
-from workhorse.guard.sensors import Sensors
+from workhorse.guard.sensors import Sensors, waited_share
 from workhorse.machine.files import DirectoryFiles, PackedFiles
 from workhorse.machine.kernel_messages import KernelMessages
 from workhorse.machine.nvml import OpenDriver
 from workhorse.machine.nvml_xids import NvmlXids
 from workhorse.machine.page_cache import cached_share
-from workhorse.machine.process_facts import read_node_pages, read_process
+from workhorse.machine.process_facts import read_node_pages, read_process, read_waits
 from workhorse.records import CardReading
 from workhorse.units import GIB, MIB
 
@@ -57,6 +57,24 @@ def test_a_live_process_is_read(child: "subprocess.Popen[bytes]") -> None:
     pages = read_node_pages(ROOT, child.pid)
     assert pages is None or sum(pages) > MIB  # a kernel without NUMA has no such file
     assert read_process(ROOT, 2**22 + 1) is None
+
+
+def test_waiting_for_a_cpu_is_added_up_over_the_threads() -> None:
+    files = PackedFiles(
+        {
+            "proc/7/task/7/schedstat": "1000 500 3\n",
+            "proc/7/task/8/schedstat": "2000 100 3\n",
+            "proc/7/task/9/schedstat": "broken",
+        }
+    )
+    assert read_waits(files, 7) == (3000, 600)
+    assert read_waits(files, 8) is None
+    own = read_waits(ROOT, os.getpid())
+    assert own is None or own[0] > 0  # a kernel may be built without it
+    second = 10**9
+    assert waited_share((0, 0), (second, 3 * second)) == 0.75
+    assert waited_share((0, 0), (10, 10)) is None is waited_share((5 * second, 0), (second, 1))
+    assert waited_share(None, (1, 1)) is None
 
 
 def test_pages_on_nodes_are_added_up_in_their_own_sizes() -> None:

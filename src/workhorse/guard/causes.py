@@ -29,6 +29,7 @@ class Healthy:
     others_share: float | None = None
     cpu_throttles: int | None = None
     links: tuple[tuple[int, int | None, int | None], ...] = ()  # card, generation, lanes
+    guests: frozenset[tuple[int, str]] = frozenset()  # card, and a process that is not ours
 
 
 def healthy_now(view: View) -> Healthy:
@@ -38,7 +39,13 @@ def healthy_now(view: View) -> Healthy:
         others_share(now),
         now.cpu_throttles,
         tuple((card.index, card.link_generation, card.link_width) for card in now.cards),
+        frozenset(guest for card in now.cards for guest in guests(card)),
     )
+
+
+def guests(card: CardReading) -> Iterator[tuple[int, str]]:
+    """The card's index with the number of each process on it that is not ours."""
+    return ((card.index, process.partition(" ")[0]) for process in card.foreign_processes)
 
 
 def others_share(now: Reading) -> float | None:
@@ -47,8 +54,13 @@ def others_share(now: Reading) -> float | None:
     return None if busy is None or not cpus else busy / cpus
 
 
-def crowded(now: Reading) -> bool:
-    """True while other programs take so much that no speed seen now is the service's own."""
+def crowded(now: Reading, engine: EngineReading) -> bool:
+    """True while others take so much that the engine's speed is not its own.
+
+    How long its threads wait for a CPU tells it: others may fill the time that it leaves.
+    """
+    if engine.waited_share is not None:
+        return engine.waited_share >= alarm_limit("waited_much_share")
     return (others_share(now) or 0.0) >= alarm_limit("others_much_share")
 
 
@@ -175,7 +187,8 @@ def _link(scene: Scene) -> Iterator[Cause]:
 
 def _foreign(scene: Scene) -> Iterator[Cause]:
     for card in scene.cards:
-        if card.foreign_processes:
+        # A display server that was there all the time is no cause.
+        if set(guests(card)) - scene.healthy.guests:
             told, words = "; ".join(card.foreign_processes[:3]), card_words(card)
             yield Cause(
                 "slow.foreign-process",
@@ -200,6 +213,10 @@ def _nodes(scene: Scene) -> Iterator[Cause]:
 
 def _others(scene: Scene) -> Iterator[Cause]:
     share, before = others_share(scene.view.now), scene.healthy.others_share or 0.0
+    waited = scene.engine.waited_share
+    if waited is not None:
+        yield from _waiting(scene, waited, share)
+        return
     least, much = alarm_limit("others_busy_share"), alarm_limit("others_much_share")
     # Where others take half, that is the cause, also when they took much before.
     if share is None or share < min(much, max(least, min(before * 1.5, before + least))):
@@ -213,6 +230,22 @@ def _others(scene: Scene) -> Iterator[Cause]:
             f"其他程序占用了 {shown} 的 CPU（之前 {then}）",
         ),
         f"others: {busy:.2f} of {cpus} CPUs, before {before:.2f} of each",
+    )
+
+
+def _waiting(scene: Scene, waited: float, others: float | None) -> Iterator[Cause]:
+    if waited < alarm_limit("waited_share"):
+        return
+    shown, busy = show_share(waited), show_share(others)
+    yield Cause(
+        "slow.others",
+        Text(
+            f"its threads waited for a CPU {shown} of the time, with other programs on {busy} "
+            "of its CPUs",
+            f"其线程有 {shown} 的时间在等待 CPU，其他程序占用了 {busy} 的 CPU",
+        ),
+        f"others: threads waited {waited:.2f} of the time; {scene.view.now.other_cpus_busy} of "
+        f"{scene.view.now.cpus} CPUs busy with others",
     )
 
 

@@ -52,7 +52,7 @@ class DecodeSpeed:
         middle = judged[len(judged) // 2] if judged else None
         bad = middle is not None and middle.tokens_per_s < _least(view, middle.expected)
         found = () if not bad else causes(view, engine, plan, self._healthy)
-        if answers and not bad and not suspected and not crowded(view.now):
+        if answers and not bad and not suspected and not crowded(view.now, engine):
             for answer in answers:
                 speed = undisturbed(answer)
                 if speed is not None:

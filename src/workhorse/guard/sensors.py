@@ -26,6 +26,7 @@ from workhorse.machine.process_facts import (
     ProcessFiles,
     read_node_pages,
     read_process,
+    read_waits,
 )
 from workhorse.records import CardReading, EngineReading, Plan, Reading
 
@@ -40,6 +41,7 @@ class Known:
 
     pid: int
     facts: ProcessFacts | None = None
+    waits: tuple[int, int] | None = None  # nanoseconds that its threads ran, and waited
     at_s: float | None = None
     quota_cpus: float | None = None
     cached_share: float | None = None
@@ -151,6 +153,8 @@ class Sensors:
             known = self._known[engine.model_name] = Known(pid)
         cpu_share = self._cpu_share(known, facts, plan, now_s)
         known.facts, known.at_s = facts, now_s
+        waits, before = read_waits(self._files, pid), known.waits
+        known.waits = waits
         if engine.state == READY:
             self._ask_rarely(engine.model_name, known, plan, now_s)
         return replace(
@@ -160,6 +164,7 @@ class Sensors:
             major_faults=facts.major_faults,
             swapped_bytes=facts.swapped_bytes,
             cpu_share=cpu_share,
+            waited_share=waited_share(before, waits),
             allowed_cpus=facts.allowed_cpus,
             quota_cpus=known.quota_cpus,
             weights_cached_share=known.cached_share,
@@ -210,3 +215,17 @@ class Sensors:
         except OSError:
             return None, None
         return facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
+
+
+# Threads that hardly wanted a CPU say nothing of how hard it is to get one.
+WANTED_NS = 50_000_000
+
+
+def waited_share(before: tuple[int, int] | None, after: tuple[int, int] | None) -> float | None:
+    """Share of the time in which threads wanted a CPU and had none, between two looks."""
+    if before is None or after is None:
+        return None
+    ran, waited = after[0] - before[0], after[1] - before[1]
+    if ran < 0 or waited < 0 or ran + waited < WANTED_NS:
+        return None
+    return waited / (ran + waited)

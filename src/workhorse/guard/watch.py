@@ -95,7 +95,8 @@ class Watch:
 
         Not one that was taken while other programs had most of the CPUs.
         """
-        if self.latest is None or not crowded(self.latest):
+        latest = self.latest
+        if latest is None or not any(crowded(latest, engine) for engine in latest.engines):
             self._judge.baseline(name, plan).accept(tokens_per_s)
 
     def apply(self, settings: GuardSettings) -> None:

@@ -9,6 +9,7 @@ from workhorse.machine.load import process_ticks
 
 # CONFIG_NODES_SHIFT is at most 10 (x86 Kconfig; read 2026-11).
 _NODES_MAX = 1024
+_TASKS_MAX = 512
 _NODE_PAGES = re.compile(r" N(\d{1,4})=(\d{1,12})")
 _PAGE_KIB = re.compile(r" kernelpagesize_kB=(\d{1,9})")
 
@@ -66,6 +67,20 @@ def read_process(files: HostFiles, pid: int) -> ProcessFacts | None:
         allowed_cpus=cpu_list(status.get("Cpus_allowed_list")),
         session=number(columns[3]) if len(columns) > 3 else None,
     )
+
+
+def read_waits(files: HostFiles, pid: int) -> tuple[int, int] | None:
+    """Nanoseconds that the process's threads ran and waited for a CPU; None: not told.
+
+    What has ended meanwhile is not in it any more (Documentation/scheduler/sched-stats.rst).
+    """
+    ran = waited = 0
+    for task in files.names(f"proc/{pid}/task")[:_TASKS_MAX]:
+        words = (files.text(f"proc/{pid}/task/{task}/schedstat") or "").split()
+        known = [number(word) for word in words[:2]]
+        if len(known) == 2 and known[0] is not None and known[1] is not None:
+            ran, waited = ran + known[0], waited + known[1]
+    return (ran, waited) if ran or waited else None
 
 
 def read_node_pages(files: HostFiles, pid: int) -> tuple[int, ...] | None:

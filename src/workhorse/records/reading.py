@@ -68,6 +68,7 @@ class EngineReading:
     major_faults: int | None = None  # pages read from a disk since it started
     swapped_bytes: int | None = None
     cpu_share: float | None = None  # of the CPUs that it was given
+    waited_share: float | None = None  # of the time its threads wanted a CPU: had to wait for one
     pages_on_nodes: tuple[int, ...] | None = None  # bytes of it on each NUMA node
     allowed_cpus: tuple[int, ...] | None = None
     prefill_share: float | None = None  # of those answers' time in a slot: reading the prompt
