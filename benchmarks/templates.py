@@ -58,9 +58,13 @@ def main() -> None:
             names = ["with", "without"] if number % 2 == 0 else ["without", "with"]
             for name in names:
                 one_round(sides[name], name, system, figures)
-            print(f"  round {number + 1} of {args.rounds}", flush=True)
+            latest = [
+                f"{when}, {what} {values[-1]:.2f}" for (when, what), values in figures.items()
+            ]
+            print(f"round {number + 1} of {args.rounds}: " + "; ".join(latest), flush=True)
         show(figures)
-        notes = asyncio.run(waiting_prompt(sides["without"], system))
+        engine = f"http://127.0.0.1:{engine_port(sides['without'].pid)}"
+        notes = asyncio.run(waiting_prompt(engine, system))
         store(figures, notes, [" ".join(side.command) for side in sides.values()])
 
 
@@ -175,17 +179,16 @@ def show(figures: Figures) -> None:
         print(f"| {when} | {figure} | {shown} |")
 
 
-async def waiting_prompt(server: Server, system: str) -> dict[str, float]:
+async def waiting_prompt(url: str, system: str, tokens: int = 100) -> dict[str, float]:
     """Every slot answers somebody: when would a prefill ahead of its turn begin?
 
     The engine is asked directly, by as many answers as it has slots and then for a prefill
     without an answer (`n_predict: 0`), which is all that could be sent ahead.
     """
-    url = f"http://127.0.0.1:{engine_port(server.pid)}"
     async with aiohttp.ClientSession() as client:
         began_s = time.monotonic()
         answers = [
-            asyncio.create_task(complete(client, url, f"{n} Tell a story.", 100 + 20 * n))
+            asyncio.create_task(complete(client, url, f"{n} Tell a story.", tokens + 20 * n))
             for n in range(SLOTS)
         ]
         while await busy(client, url) < SLOTS:  # noqa: ASYNC110 - another process knows

@@ -3,7 +3,8 @@
 Routes and fields: llama.cpp tools/server/server-context.cpp, commit 0c1e570, tried November 2026.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +16,6 @@ from workhorse.serve.templates import Template, shared_tokens
 from workhorse.text import Text
 
 Json = dict[str, Any]
-# A long prompt on an old CPU takes half an hour; what asks gives way to clients anyway.
-ANSWER_TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +127,16 @@ class EngineSlots:
             if answer.status != 200:
                 raise refused(path, str(document)[:200])
             return document
+
+
+@asynccontextmanager
+async def engine_at(url: str) -> AsyncIterator[EngineSlots]:
+    """The slots of the engine there, for as long as the block runs."""
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
+    # llama-server closes the connection after a stream without saying so (tried 2026-11).
+    connector = aiohttp.TCPConnector(force_close=True)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as client:
+        yield EngineSlots(client, url)
 
 
 def refused(path: str, said: str) -> AppError:

@@ -8,6 +8,11 @@ others as well. Only when so many other requests came that a template must have 
 does it get the slot that has rested longest, whose conversation goes to the engine's prompt cache.
 
 The engine is asked directly, never through the line of clients, and only while nobody is served.
+
+A prompt that waits in line is not prefilled ahead of its turn: it waits because every slot is
+taken, and what is sent ahead waits for the same slot. With four busy slots a prefill sent ahead
+began in the moment in which the first was free, 26.37 s after the start, as the request itself
+would have (benchmarks/templates.py, 2026-11).
 """
 
 import asyncio
@@ -21,7 +26,7 @@ import aiohttp
 
 from workhorse.errors import AppError
 from workhorse.serve.activity import Activity
-from workhorse.serve.engine_slots import EngineSlots, Slot
+from workhorse.serve.engine_slots import EngineSlots, Slot, engine_at
 from workhorse.serve.kept_states import PART_SUFFIX, KeptStates
 from workhorse.serve.templates import HIT_SHARE, Ledger, Tally, Template, slots_for, state_key
 
@@ -165,7 +170,7 @@ class Warmer:
             await self._bring(url, prefill=False)
 
     async def _rest(self, url: str) -> None:
-        async with _engine(url) as engine:
+        async with engine_at(url) as engine:
             for slot in await engine.slots():
                 if self._rested.get(slot.number) != slot.task:
                     self._rested[slot.number] = slot.task
@@ -175,7 +180,7 @@ class Warmer:
         """Every slot that is free for it gets its template; `prefill`: computing is allowed."""
         if not self._templates:
             return
-        async with _engine(url) as engine:
+        async with engine_at(url) as engine:
             for template in self._templates:
                 await self._render(engine, template)
             usable = [t for t in self._templates if self._tally(t).state != "refused"]
@@ -371,15 +376,6 @@ class Warmer:
     def _refuse(self, tally: Tally, why: str) -> None:
         tally.state, tally.why = "refused", why
         log.warning("The template %s is not prefilled: %s", tally.name, why)
-
-
-@asynccontextmanager
-async def _engine(url: str) -> AsyncIterator[EngineSlots]:
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
-    # llama-server closes the connection after a stream without saying so (tried 2026-11).
-    connector = aiohttp.TCPConnector(force_close=True)
-    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as client:
-        yield EngineSlots(client, url)
 
 
 async def _first(*waiting: Coroutine[object, object, object]) -> None:
