@@ -367,6 +367,25 @@ async def test_no_spelling_of_a_path_goes_around_the_key(
     assert at.script.exchanges == []
 
 
+async def test_a_query_is_no_way_into_the_engines_header(before_a_script: Besieged) -> None:
+    at = before_a_script
+    for query in (
+        "a=%0d%0aX-Evil:%20y",
+        "a=%0aX-Evil:y",
+        "a=b%20HTTP/1.1%0d%0a%0d%0aX-Evil",
+        "%00",
+    ):
+        path = f"/tokenize?{query}"
+        said = await at.say(at.post(b"{}", "Connection: close\r\n", path=path))
+        assert b" 200 " in said.split(b"\r\n")[0]
+    assert at.script is not None
+    for one in at.script.exchanges:
+        line, *fields = one.head.split("\r\n")
+        assert line.count(" ") == 2
+        assert not any("evil" in field.lower() for field in fields)
+        assert one.body == b"{}"
+
+
 async def test_wrong_expired_and_revoked_keys_under_load(tmp_path: Path) -> None:
     async with before_the_fake(tmp_path) as at:
         now_s = time.time()

@@ -262,6 +262,24 @@ async def test_only_who_runs_the_service_may_change_it(guarded: Guarded) -> None
         assert await guarded.change(other) == 403
 
 
+async def test_a_key_sees_its_own_models(store: KeyStore) -> None:
+    async with scripted(engine) as (_, url), aiohttp.ClientSession() as http:
+        secret = store.add(Key("ann", models=("small", "gone")), time.time())
+        both = [Served(name, StandInBackend(url)) for name in ("small", "large")]
+        opened = Gateway(build_app(Roster(both), activity=Activity(), access=Access(store)))
+        await opened.start(port=0)
+        try:
+            headers = {"Authorization": f"Bearer {secret}"}
+            async with http.get(f"{opened.url}/v1/models", headers=headers) as answer:
+                assert [one["id"] for one in (await answer.json())["data"]] == ["small"]
+            asked = {"model": "large", "content": "a"}
+            async with http.post(f"{opened.url}/tokenize", json=asked, headers=headers) as answer:
+                assert answer.status == 404
+                assert "Served here: small." in (await answer.json())["error"]["message"]
+        finally:
+            await opened.stop()
+
+
 async def test_health_tells_strangers_only_that(guarded: Guarded) -> None:
     assert await guarded.told(path="/healthz") == (200, {"status": "ok", "state": "ready"})
 
