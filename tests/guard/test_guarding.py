@@ -65,7 +65,14 @@ class Front:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["Front"]:
-        app = build_app(self.roster, activity=Activity(), live=self.live, tap=self.guarding.tap)
+        app = build_app(
+            self.roster,
+            activity=Activity(),
+            live=self.live,
+            tap=self.guarding.tap,
+            reading=lambda: self.watch.latest,
+            alarms=self.guarding.alarms,
+        )
         gateway = Gateway(app)
         await gateway.start(port=0)
         self.url = gateway.url or ""
@@ -87,6 +94,10 @@ class Front:
         ):
             assert answer.status == 200
             await answer.read()
+
+    async def metrics(self) -> str:
+        async with aiohttp.ClientSession() as http, http.get(f"{self.url}/metrics") as answer:
+            return await answer.text()
 
     async def until(self, code: str, *, there: bool, tokens: int = 12) -> None:
         """Asks and looks until an alarm is there, or is not."""
@@ -121,8 +132,10 @@ async def test_a_collapse_behind_the_gateway_is_an_alarm_until_it_is_well_again(
         (alarm,) = front.watch.alarms
         assert alarm.subject == "horse" and "30.0 tok/s is expected" in alarm.finding.seen.en
         assert front.guarding.alarms() == (alarm,)
+        assert 'code="live.decode-collapsed"' in await front.metrics()
         engine.url = quick
         await front.until("live.decode-collapsed", there=False)
+        assert 'code="live.decode-collapsed"' not in await front.metrics()
     (past,) = front.guarding.alarms()
     assert past.over_unix_s is not None and past.finding == alarm.finding
 
