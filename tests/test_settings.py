@@ -1,4 +1,4 @@
-"""docs/settings.md has every setting, with its default, under its table; and no other."""
+"""Both pages have every setting, with its default, under its table; and no other."""
 
 import re
 import types
@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from workhorse.settings import Settings, read_settings
 
-PAGE = (Path(__file__).parent.parent / "docs" / "settings.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parent.parent / "docs"
+both = pytest.mark.parametrize("page", ["settings.md", "settings.zh.md"])
 
 
 def structs(annotation: Any) -> Iterator[type[msgspec.Struct]]:
@@ -39,21 +41,29 @@ def as_toml(default: object) -> str:
     return f"`{msgspec.json.encode(default).decode()}`"
 
 
-def test_the_page_has_every_table() -> None:
-    assert set(re.findall(r"^## (\[.*)$", PAGE, re.MULTILINE)) == tables().keys()
+def text_of(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
 
 
-def test_every_setting_is_on_the_page_with_its_default() -> None:
+@both
+def test_the_page_has_every_table(page: str) -> None:
+    assert set(re.findall(r"^## (\[.*)$", text_of(page), re.MULTILINE)) == tables().keys()
+
+
+@both
+def test_every_setting_is_on_the_page_with_its_default(page: str) -> None:
+    text = text_of(page)
     for heading, struct in tables().items():
-        section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+        section = text.split(f"## {heading}\n")[1].split("\n## ")[0]
         told = dict(re.findall(r"^\| `(\w+)` \| (.*?) ?\| .+ \|$", section, re.MULTILINE))
         declared = {f.encode_name: as_toml(f.default) for f in msgspec.structs.fields(struct)}
         assert told == declared, heading
 
 
-def test_the_pages_example_is_read(tmp_path: Path) -> None:
-    (example,) = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+@both
+def test_the_pages_example_is_read(page: str, tmp_path: Path) -> None:
+    (example,) = re.findall(r"^```toml\n(.*?)^```$", text_of(page), re.MULTILINE | re.DOTALL)
     file = tmp_path / "settings.toml"
-    file.write_text(example)
+    file.write_text(example, encoding="utf-8")
     (template,) = read_settings(file).template
     assert [message.role for message in template.messages] == ["user", "assistant"]
