@@ -11,9 +11,9 @@ import pytest
 from launches import PATIENCE_S, fake, is_reaped, until
 
 from workhorse.run.process import EngineProcess
-from workhorse.run.stillness import Stillness, says_at_rest
+from workhorse.run.stillness import Stillness, Vitals, says_at_rest
 from workhorse.run.supervisor import Supervisor
-from workhorse.run.vitals import Vitals, open_connections, read_vitals
+from workhorse.run.vitals import open_connections, read_vitals
 
 MINUTE_S = 60.0
 HUNG_AFTER_S = 5 * MINUTE_S

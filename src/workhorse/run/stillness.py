@@ -5,13 +5,25 @@ silent for half an hour. But who computes uses a processor, also when a card doe
 kernel is launched by the CPU), and who waits for a slow disk reads.
 """
 
-from workhorse.run.vitals import Vitals
+from dataclasses import dataclass
+
 from workhorse.text import Text
 from workhorse.units import show_duration
 
 # An engine whose threads wait for a lock or for a card that is gone wakes now and then. One
 # that decodes a token every ten seconds uses a whole core and more.
 IDLE_SHARE = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """What all processes of an engine together have done and hold."""
+
+    cpu_s: float  # to a hundredth; threads that have ended count
+    major_faults: int  # pages that had to be read
+    read_bytes: int  # from disks
+    held_bytes: int  # memory that comes back when they end; file cache left out
+    waiting: int  # connections of clients that are open
 
 
 class Stillness:

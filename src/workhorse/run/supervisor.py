@@ -12,8 +12,8 @@ from workhorse.errors import AppError
 from workhorse.records import Launch
 from workhorse.run.policy import STEADY_S, last_error, next_delay_s
 from workhorse.run.process import EngineProcess, Explain, PortTaken, free_port
-from workhorse.run.stillness import Stillness, says_at_rest
-from workhorse.run.vitals import Vitals, read_vitals
+from workhorse.run.stillness import Stillness, Vitals, says_at_rest
+from workhorse.run.vitals import read_vitals
 from workhorse.text import Text, same
 from workhorse.units import show_duration
 

@@ -1,25 +1,14 @@
 """Signs of life of an engine from outside: processor time, reads, and who waits for it."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from workhorse.run.live_processes import PROC
+from workhorse.run.stillness import Vitals
 
 # `st` in /proc/net/tcp: TCP_ESTABLISHED, Linux `include/net/tcp_states.h`.
 _ESTABLISHED = "01"
 _TICKS_PER_S = 100  # USER_HZ: the same on every Linux, whatever the kernel's own tick is
 _KIB = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Vitals:
-    """What all processes of an engine together have done and hold."""
-
-    cpu_s: float  # to a hundredth; threads that have ended count
-    major_faults: int  # pages that had to be read
-    read_bytes: int  # from disks
-    held_bytes: int  # memory that comes back when they end; file cache left out
-    waiting: int  # connections of clients that are open
 
 
 def read_vitals(group: int, port: int, proc: Path = PROC) -> Vitals | None:
