@@ -13,6 +13,7 @@ from workhorse.engines.adapter import Adapter, adapter_for
 from workhorse.engines.find import binary_build, embedded_build
 from workhorse.engines.openmp import ensure_openmp
 from workhorse.engines.supply.builds import Builds
+from workhorse.engines.supply.environment import build_of, read_environment
 from workhorse.engines.supply.pick_environment import outside_build
 from workhorse.engines.supply.proof import proven_build, read_proof
 from workhorse.machine.open_root import open_files
@@ -90,7 +91,8 @@ def vllm(folder: Path) -> Rig:
     if not home:
         pytest.skip(f"{VLLM} names no environment with vLLM for the CPU")
     stored = read_stored(write_checkpoint(folder / "tiny"))
-    build = outside_build(Path(home))
+    record = read_environment(Path(home))
+    build = outside_build(Path(home)) if record is None else build_of(Path(home), record)
     plan = make_pooled_plan(machine(), stored_shape(stored), stored, build, WISH)
     assert plan.verdict.blocked is False, plan.verdict
     return rig("vLLM on the CPU", plan, 600.0)

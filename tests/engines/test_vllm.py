@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pooled
 import pytest
 
 import builders
+import pooled
 from workhorse.engines.adapter import adapter_for, adapter_named
 from workhorse.engines.report import read_metrics
 from workhorse.engines.vllm import log
@@ -203,10 +203,10 @@ def test_its_first_answer_is_judged_like_every_engines() -> None:
     planned = pooled.plan(pooled.vllm())
     asked = VLLM.first_question(planned)
     assert (asked.path, asked.body["model"]) == ("/v1/completions", "tiny")
-    choice = {"text": "a good tale", "logprobs": {"tokens": ["a", " good", " tale"]}}
+    choice = {"text": "a good tale", "token_ids": [5, 6, 7]}
     usage = {"prompt_tokens": 110}
     assert VLLM.judge_answer(planned, {"choices": [choice], "usage": usage}) == ()
-    worse = {"text": "!!!!!!!!", "logprobs": {"tokens": ["!"] * 8}}
+    worse = {"text": "!!!!!!!!"}
     (found,) = VLLM.judge_answer(planned, {"choices": [worse], "usage": usage})
     assert found.code == "verify.answer_repeats"
     (found,) = VLLM.judge_answer(planned, {"error": "no"})

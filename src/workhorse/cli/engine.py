@@ -8,6 +8,7 @@ from dataclasses import fields
 
 from workhorse.cli.arguments import positive
 from workhorse.cli.engine_environments import (
+    add_target,
     begun_bytes,
     install_environment,
     is_environment,
@@ -101,10 +102,6 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
             "同时编译数（默认按 CPU 和内存决定）",
         ),
         "sha256": Text("the hash that the archive must have", "归档必须具有的哈希"),
-        "for": Text(
-            "install vllm or lmdeploy for these cards: cpu, such as sm_70, or auto (what is here)",
-            "安装 vllm、lmdeploy 时适用的显卡：cpu、sm_70 等，或 auto（按本机）",
-        ),
         "tools": Text(
             "also remove the compiler and unfinished builds", "同时删除编译器和未完成的构建"
         ),
@@ -120,7 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     parser.add_argument("--compiler", choices=("packaged", "system"), help=said["compiler"])
     parser.add_argument("--jobs", type=positive, metavar="N", help=said["jobs"])
     parser.add_argument("--sha256", type=sha256, metavar="HEX", help=said["sha256"])
-    parser.add_argument("--for", metavar="CARD", help=said["for"])
+    add_target(parser, language)
     parser.add_argument("--tools", action="store_true", help=said["tools"])
 
 

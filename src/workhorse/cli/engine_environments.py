@@ -1,5 +1,6 @@
 """What `engine` does with environments: engines that come as Python packages."""
 
+import argparse
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from workhorse.machine.open_root import open_files
 from workhorse.machine.probe import read_machine
 from workhorse.models.part_file import local_errors, sync_folder
 from workhorse.records import Finding, Machine, Verdict
-from workhorse.text import Text
+from workhorse.text import Language, Text
 from workhorse.units import show_bytes
 
 ENGINES = tuple(dict.fromkeys(recipe.engine for recipe in environments()))
@@ -44,6 +45,15 @@ class EnvironmentRow:
     environment: Environment
     architectures: tuple[str, ...]  # the cards that it reaches
     disk_bytes: int
+
+
+def add_target(parser: argparse.ArgumentParser, language: Language) -> None:
+    """`--for`: the cards that an environment is installed for."""
+    words = Text(
+        "install vllm or lmdeploy for these cards: cpu, such as sm_70, or auto (what is here)",
+        "安装 vllm、lmdeploy 时适用的显卡：cpu、sm_70 等，或 auto（按本机）",
+    )
+    parser.add_argument("--for", metavar="CARD", help=words.in_language(language))
 
 
 def is_environment(word: str) -> bool:

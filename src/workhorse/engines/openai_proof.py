@@ -27,19 +27,20 @@ def first_question(plan: Plan) -> Question:
             "temperature": 0,
             "seed": 1,
             "ignore_eos": True,
-            "logprobs": 1,
+            # Not by log probabilities: on a CPU vLLM compiles C++ for the first that are asked for.
+            "return_token_ids": True,
         },
     )
 
 
 def judge(plan: Plan, answer: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """Findings as `verify` has them; NaN in the log probabilities counts as no text."""
+    """Findings as `verify` has them; by letters where the engine tells no tokens."""
     if plan.embeddings:
         return judge_embedding(answer)
     try:
         choice, used = answer["choices"][0], answer.get("usage") or {}
         text = str(choice.get("text") or "")
-        pieces = (choice.get("logprobs") or {}).get("tokens") or ()
+        pieces = choice.get("token_ids") or text
     except (KeyError, IndexError, TypeError, AttributeError):
         return (bad_answer("verify.answer_empty", "is empty", "为空", str(answer)),)
     return judge_answer(

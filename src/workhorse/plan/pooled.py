@@ -133,7 +133,8 @@ def make_pooled_plan(
         embeddings=model.pooling,
         load_mode="none",
         huge_pages=False,
-        spin="default",
+        # PyTorch brings the same OpenMP as llama.cpp: on cores with other work it would spin.
+        spin="default" if room.card else "bounded",
         budget=budget(fit, room, where),
         forecast=promise(model, reader, setup, history, machine, on_card=bool(room.card)),
         reasons=(*reasons(model, stored, pool, layout, wish, build, on_card=bool(room.card)),),

@@ -36,11 +36,10 @@ def promise(
 ) -> Forecast:
     """The forecast; learned from the first measurement of this engine here on."""
     device = "gpu" if on_card else "cpu"
-    kv = ("f16", "f16")
     plain = forecast(
         model,
         reader,
-        kv_types=kv,
+        kv_types=("f16", "f16"),
         setup=setup,
         history=history,
         disk=machine.disks[0] if machine.disks else None,
@@ -52,50 +51,42 @@ def promise(
         high=plain.load_s.high + START_S[device] * 3,
         basis="estimated",
     )
-    decode = plain.decode_tokens_per_s
-    if decode is None or plain.uncorrected_tokens_per_s is None:
-        return replace(plain, load_s=load, drafted_tokens_per_s=None)
-    if any(experience.setup == setup for experience in history):
-        return replace(plain, load_s=load, drafted_tokens_per_s=None)
-    step_s = 1 / plain.uncorrected_tokens_per_s + STEP_S[device]
+    plain = replace(plain, load_s=load, drafted_tokens_per_s=None)
+    if plain.decode_tokens_per_s is None or any(one.setup == setup for one in history):
+        return plain
+    return estimated(plain, STEP_S[device])
+
+
+def estimated(plain: Forecast, step_s: float) -> Forecast:
+    """The forecast of another engine's constants, each step longer by `step_s`."""
+    decode, bytes_alone = plain.decode_tokens_per_s, plain.uncorrected_tokens_per_s
+    if decode is None or bytes_alone is None:
+        return plain
+    whole_s = 1 / bytes_alone + step_s
     source = Text(
-        f"bytes over the memory's bandwidth and {STEP_S[device] * 1000:.0f} ms a step; nothing was "
+        f"bytes over the memory's bandwidth and {step_s * 1000:.0f} ms a step; nothing was "
         "measured here with this engine yet",
-        f"权重字节 ÷ 带宽，另加每步 {STEP_S[device] * 1000:.0f} 毫秒；本机尚无该引擎的实测",
+        f"权重字节 ÷ 带宽，另加每步 {step_s * 1000:.0f} 毫秒；本机尚无该引擎的实测",
     )
-    ceiling = plain.ceiling_tokens_per_s.value if plain.ceiling_tokens_per_s else 1 / step_s
 
     def estimate(value: float) -> Estimate:
         return Estimate(value, value * LOW, value * HIGH, "tok/s", "estimated", source)
 
-    one = capped(estimate(1 / step_s), ceiling)
-    streams = []
-    for n in STREAMS:
-        each = 1 / (step_s * (1 + STREAM_SHARE * (n - 1)))
-        streams.append(StreamSpeed(n, estimate(each), estimate(each * n)))
+    def guessed(other: Estimate, factor: float) -> Estimate:
+        return estimate(scaled(other, factor).value)
+
+    ceiling = plain.ceiling_tokens_per_s.value if plain.ceiling_tokens_per_s else 1 / whole_s
+    one = capped(estimate(1 / whole_s), ceiling)
+    each = {n: 1 / (whole_s * (1 + STREAM_SHARE * (n - 1))) for n in STREAMS}
     share = one.value / decode.value
-    wide = plain.prefill_tokens_per_s
     return replace(
         plain,
         decode_tokens_per_s=one,
-        prefill_tokens_per_s=replace(
-            wide, low=wide.low * LOW, high=wide.high * HIGH, basis="estimated", source=source
+        prefill_tokens_per_s=guessed(plain.prefill_tokens_per_s, 1.0),
+        streams=tuple(
+            StreamSpeed(n, estimate(value), estimate(value * n)) for n, value in each.items()
         ),
-        streams=tuple(streams),
-        prompts=tuple(
-            replace(p, tokens_per_s=replace(p.tokens_per_s, basis="estimated", source=source))
-            for p in plain.prompts
-        ),
-        depths=tuple(
-            replace(
-                d,
-                tokens_per_s=replace(
-                    scaled(d.tokens_per_s, share), basis="estimated", source=source
-                ),
-            )
-            for d in plain.depths
-        ),
-        load_s=load,
-        drafted_tokens_per_s=None,
+        prompts=tuple(replace(p, tokens_per_s=guessed(p.tokens_per_s, 1.0)) for p in plain.prompts),
+        depths=tuple(replace(d, tokens_per_s=guessed(d.tokens_per_s, share)) for d in plain.depths),
         terms=(),
     )

@@ -5,6 +5,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from workhorse.engines import judge_pool, openai_proof, python_log
+from workhorse.engines.llamacpp import SPIN_COUNT
 from workhorse.engines.report import Asking, Metrics, Observed, Question, Skills
 from workhorse.engines.vllm import log
 from workhorse.errors import Cause
@@ -82,7 +83,8 @@ class Vllm:
             *("--max-model-len", str(TRIAL_CONTEXT_TOKENS), "--max-num-seqs", "1"),
             "--enforce-eager",
         )
-        env = {**QUIET, **caches(build), "VLLM_CPU_KVCACHE_SPACE": str(TRIAL_POOL_GIB)}
+        env = {**QUIET, **caches(build), "TORCH_COMPILE_DISABLE": "1"}
+        env["VLLM_CPU_KVCACHE_SPACE"] = str(TRIAL_POOL_GIB)
         return Launch(argv, env, (), None, "127.0.0.1", port, HEALTH_PATH, STOP_GRACE_S)
 
     def observe(self, lines: Sequence[str]) -> Observed:
@@ -157,6 +159,11 @@ def environment(plan: Plan) -> dict[str, str]:
     """What the plan adds to the engine's environment."""
     added = {**QUIET, **caches(plan.engine)}
     if plan.gpu_index is None:
+        # Parts of it are compiled when first used, whatever --enforce-eager says: minutes for a
+        # first request with log probabilities, and a failure without g++ (0.32.0, 2026-11).
+        added["TORCH_COMPILE_DISABLE"] = "1"
+        if plan.spin == "bounded":
+            added["GOMP_SPINCOUNT"] = SPIN_COUNT
         threads = plan.cpus[: plan.threads] if len(plan.cpus) > plan.threads else plan.cpus
         added["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, threads)) or "auto"
     else:
