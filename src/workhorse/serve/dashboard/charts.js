@@ -78,7 +78,7 @@ function build(host, chart, stretch, width) {
     if (event >= since && event <= until) picture.append(svg("line", { class: "event", x1: x(event), x2: x(event), y1: HEIGHT - BOTTOM - 7, y2: HEIGHT - BOTTOM }));
   }
   chart.series.forEach((one, i) => picture.append(curve(one.points, i, step, x, y)));
-  const caption = el("figcaption", null, el("b", null, `${chart.title}, ${chart.unit}`),
+  const caption = el("figcaption", null, el("b", null, say("with_unit", chart.title, chart.unit)),
     (chart.series.length > 1 || levels.length ? chart.series : []).map((one, i) => el("span", { class: `c${i % 4}` }, one.name)),
     levels.map((level, i) => el("span", { class: `cref ${i ? "ref2" : "ref"}` }, `${level.name} ${digits(level.value)}`)));
   hover(host, picture, chart, { since, until, step, width, x });

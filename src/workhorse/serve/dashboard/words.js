@@ -80,7 +80,7 @@ const WORDS = {
   slots: ["Slots", "槽位"],
   waiting: ["{0} waiting", "{0} 个等待"],
   queue: ["Slots and queue", "槽位与队列"],
-  busy: ["busy", "忙碌"],
+  busy: ["busy", "使用中"],
   queued: ["waiting", "等待"],
   memory: ["Main memory", "内存"],
   total: ["total", "总量"],
@@ -147,7 +147,8 @@ const WORDS = {
   say_none: ["No engine is behind this gateway yet.", "网关后还没有引擎。"],
   point_at: ["{0}: {1}, between {2} and {3} in this range", "{0}：{1}，此范围内 {2} 至 {3}"],
   no_points: ["{0}: no points in this range", "{0}：此范围内没有数据"],
-  cpus: ["CPUs", "个 CPU"],
+  cpus: ["CPUs", "CPU 数"],
+  with_unit: ["{0}, {1}", "{0}（{1}）"],
 };
 
 const KEPT = "workhorse.language";
