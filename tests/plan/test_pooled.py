@@ -8,6 +8,7 @@ import builders
 import pooled
 from workhorse.plan.pooled import attention_for, kv_token_bytes
 from workhorse.plan.wish import Wish
+from workhorse.plan.words import ITEMS, SETTINGS
 from workhorse.records import Plan
 from workhorse.units import GIB
 
@@ -115,6 +116,13 @@ def test_the_attention_backend_follows_card_and_version(
     version: str, capability: tuple[int, int] | None, backend: str | None
 ) -> None:
     assert attention_for(pooled.vllm(version, on_card=True), capability)[0] == backend
+
+
+def test_every_setting_and_item_has_its_words() -> None:
+    on_card = pooled.plan(pooled.vllm("0.9.2", on_card=True), builders.gpu())
+    for plan in (on_card, pooled.plan(pooled.vllm())):
+        assert {reason.setting for reason in plan.reasons} <= set(SETTINGS)
+        assert {line.item for line in plan.budget} <= set(ITEMS)
 
 
 def test_the_forecast_says_that_it_is_an_estimate_until_something_was_measured() -> None:

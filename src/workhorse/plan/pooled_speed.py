@@ -52,7 +52,7 @@ def promise(
         basis="estimated",
     )
     plain = replace(plain, load_s=load, drafted_tokens_per_s=None)
-    if plain.decode_tokens_per_s is None or any(one.setup == setup for one in history):
+    if any(one.setup == setup for one in history):
         return plain
     return estimated(plain, STEP_S[device])
 
@@ -60,9 +60,6 @@ def promise(
 def estimated(plain: Forecast, step_s: float) -> Forecast:
     """The forecast of another engine's constants, each step longer by `step_s`."""
     decode, bytes_alone = plain.decode_tokens_per_s, plain.uncorrected_tokens_per_s
-    if decode is None or bytes_alone is None:
-        return plain
-    whole_s = 1 / bytes_alone + step_s
     source = Text(
         f"bytes over the memory's bandwidth and {step_s * 1000:.0f} ms a step; nothing was "
         "measured here with this engine yet",
@@ -75,6 +72,10 @@ def estimated(plain: Forecast, step_s: float) -> Forecast:
     def guessed(other: Estimate, factor: float) -> Estimate:
         return estimate(scaled(other, factor).value)
 
+    plain = replace(plain, prefill_tokens_per_s=guessed(plain.prefill_tokens_per_s, 1.0))
+    if decode is None or bytes_alone is None:
+        return plain  # the bandwidth is not known
+    whole_s = 1 / bytes_alone + step_s
     ceiling = plain.ceiling_tokens_per_s.value if plain.ceiling_tokens_per_s else 1 / whole_s
     one = capped(estimate(1 / whole_s), ceiling)
     each = {n: 1 / (whole_s * (1 + STREAM_SHARE * (n - 1))) for n in STREAMS}
@@ -82,7 +83,6 @@ def estimated(plain: Forecast, step_s: float) -> Forecast:
     return replace(
         plain,
         decode_tokens_per_s=one,
-        prefill_tokens_per_s=guessed(plain.prefill_tokens_per_s, 1.0),
         streams=tuple(
             StreamSpeed(n, estimate(value), estimate(value * n)) for n, value in each.items()
         ),

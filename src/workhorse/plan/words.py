@@ -16,6 +16,10 @@ SETTINGS = {
     "threads": Text("threads", "线程"),
     "pages": Text("pages", "内存页"),
     "spin": Text("spinning", "自旋"),
+    "dtype": Text("computes in", "计算类型"),
+    "pool": Text("pool of KV", "KV 池"),
+    "attention": Text("attention", "注意力实现"),
+    "compilation": Text("compilation", "编译"),
 }
 ITEMS = {
     "weights": Text("weights", "权重"),
