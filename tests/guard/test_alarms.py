@@ -2,14 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from guard_scenes import GIB, MIB, Play, answered, card, cpu_plan, engine, forecast, gpu_plan, xid
 
 from workhorse.knowledge.alarms import alarm_wordings
+from workhorse.knowledge.tables import table
 from workhorse.records import AnswerSpeed, KernelEvent, Plan
 
+GUARD = Path(__file__).resolve().parents[2] / "src/workhorse/guard"
 Case = tuple[str, Callable[[], Plan], dict[str, Any], str]
 
 
@@ -271,6 +274,13 @@ def test_every_row_of_the_table_is_provoked_here() -> None:
     tried = {code for code, *_ in LASTING} | {f"slow.{cause}" for cause, *_ in CAUSES}
     tried |= {"live.garbage", "slow.weights-evicted"}
     assert alarm_wordings().keys() - tried == set()
+
+
+def test_every_limit_is_used() -> None:
+    code = "".join(path.read_text(encoding="utf-8") for path in GUARD.glob("*.py"))
+    names = [row["name"] for row in table("alarms")["limit"]]
+    assert [name for name in names if f'alarm_limit("{name}")' not in code] == []
+    assert len(names) == len(set(names))
 
 
 def test_prompts_of_others_between_the_steps_are_no_collapse() -> None:
