@@ -70,6 +70,14 @@ async def test_models_are_listed_under_the_given_name(http: aiohttp.ClientSessio
     assert listed["models"] == [MODELS["models"][0] | {"name": "horse", "model": "horse"}]
 
 
+async def test_one_model_by_its_name(http: aiohttp.ClientSession) -> None:
+    async with http.get("/v1/models/horse") as answer:
+        assert (await answer.json())["id"] == "horse"
+    async with http.get("/v1/models/other/one") as answer:
+        assert answer.status == 404
+        assert "Served here: horse." in (await error_of(answer))["message"]
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [("POST", "/tokenize"), ("POST", "/detokenize"), ("GET", "/props?model=x")],

@@ -103,7 +103,11 @@ def _own() -> Paths:
     text = {"text/plain": {"schema": TEXT}}
     metrics = _get("Figures in Prometheus' format", OBJECT)
     metrics["get"]["responses"]["200"]["content"] = text
+    one = _get("A model that is served", {"type": "object", "required": ["id"]})
+    named = {"name": "model", "in": "path", "required": True, "schema": {**TEXT, "minLength": 1}}
+    one["get"]["parameters"] = [named]
     return {
+        "/v1/models/{model}": one,
         "/v1/models": _get("The models that are served", listed),
         "/props": _get("What the engine says of itself", OBJECT),
         "/healthz": healthy,

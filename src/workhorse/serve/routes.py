@@ -14,7 +14,7 @@ from workhorse.serve.dialect import CHAT, MESSAGES, RESPONSES, TEXT
 from workhorse.serve.keys import Key
 from workhorse.serve.metrics import CLIENT_LEFT, CONTENT_TYPE, Metrics
 from workhorse.serve.proxy import Proxy
-from workhorse.serve.refusal import json_response, refusal, refuse
+from workhorse.serve.refusal import json_response, no_such_model, refusal, refuse
 from workhorse.serve.sse import parse_object
 from workhorse.serve.who import KEY
 
@@ -42,6 +42,7 @@ class Routes:
             web.post("/v1/rerank", self._proxy.compute),
             web.post("/rerank", self._proxy.compute),
             web.get("/v1/models", self._models),
+            web.get("/v1/models/{model:.+}", self._one_model),
             web.post("/v1/messages/count_tokens", self._proxy.forward),
             web.post("/v1/responses/input_tokens", self._proxy.forward),
             web.post("/v1/chat/completions/input_tokens", self._proxy.forward),
@@ -84,6 +85,14 @@ class Routes:
         for model in listed.get("models") or ():  # Ollama's form of the list
             model["name"] = model["model"] = names[0]
         return json_response(listed)
+
+    async def _one_model(self, request: web.Request) -> web.Response:
+        """One model of the list, by its name."""
+        key, name = request.get(KEY), request.match_info["model"]
+        names = [one for one in self._roster.models() if may_ask(key, one)]
+        if name not in names:
+            raise no_such_model(name, names)
+        return json_response(_model(name))
 
     async def _health(self, request: web.Request) -> web.Response:
         """200 when an engine takes requests; else 503, its state and, for a key, the reason."""
