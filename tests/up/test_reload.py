@@ -23,6 +23,8 @@ from workhorse.up.decide import Ask
 from workhorse.up.reload import Change
 from workhorse.up.service import Service
 
+pytestmark = pytest.mark.timeout(600)  # a service starts in seconds, on a busy machine in more
+
 
 @pytest.fixture(scope="session")
 def this_machine() -> Machine:

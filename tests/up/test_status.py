@@ -3,6 +3,7 @@
 import json
 import signal
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from service_process import StartService
@@ -10,8 +11,11 @@ from service_process import StartService
 from workhorse.cli import main
 from workhorse.cli.status import show
 from workhorse.records import Alarm, EngineReading, Finding
+from workhorse.serve.auth import is_from_here
 from workhorse.text import Text, same
 from workhorse.up.status import EngineStatus, ServiceState, ServiceStatus, service_state
+
+pytestmark = pytest.mark.timeout(600)  # a service starts in seconds, on a busy machine in more
 
 HOT = Alarm(Finding("gpu.hot", "warning", same("85 °C"), same("why"), same("remedy"), "test"), 1.0)
 READING = EngineReading(
@@ -68,6 +72,20 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert "引擎反复退出" in said
     assert "它退出了。" in said
+
+
+@pytest.mark.parametrize(
+    ("remote", "local", "here"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("10.0.0.5", "10.0.0.5", True),  # it listens on this address, and asks itself
+        ("10.0.0.6", "10.0.0.5", False),
+        ("", "", False),
+    ],
+)
+def test_the_token_counts_on_this_machine_alone(remote: str, local: str, here: bool) -> None:
+    transport = SimpleNamespace(get_extra_info=lambda _: (local, 80) if local else None)
+    assert is_from_here(SimpleNamespace(remote=remote, transport=transport)) is here  # type: ignore[arg-type]
 
 
 def test_no_service_runs(

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from service_process import PATIENCE_S, StartService, running_service
 
 from workhorse.run.live_processes import MARKER_NAME, read_process
+
+pytestmark = pytest.mark.timeout(600)  # a service starts in seconds, on a busy machine in more
 
 LONG = {"prompt": "go on", "max_tokens": 40, "ignore_eos": True, "stream": True}
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from service_process import PATIENCE_S, running_service
 
+pytestmark = pytest.mark.timeout(600)  # a service starts in seconds, on a busy machine in more
+
 
 def test_ready_reloaded_alive_and_stopping(
     tmp_path: Path, small_model: Path, monkeypatch: pytest.MonkeyPatch
