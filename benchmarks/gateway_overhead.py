@@ -44,9 +44,13 @@ class Side:
     server: Server
     most_streams: int = 1_000_000
 
-    def cpu_s(self) -> float:
-        """CPU seconds that it has taken; direct takes none."""
-        return sum(scheduled_s(pid) for pid in tree(self.server.pid) if not is_engine(pid))
+    def cpu_s(self) -> dict[int, float]:
+        """CPU seconds that each of its processes has taken; direct has none."""
+        return {pid: scheduled_s(pid) for pid in tree(self.server.pid) if not is_engine(pid)}
+
+    def cpu_s_since(self, before: dict[int, float]) -> float:
+        """CPU seconds of those that are there still: one that ended meanwhile did not serve."""
+        return sum(now_s - before.get(pid, 0.0) for pid, now_s in self.cpu_s().items())
 
 
 @dataclass(slots=True)
@@ -80,7 +84,7 @@ def main() -> None:
         "when": now(),
         "workhorse": __version__,
         "machine": json.loads(to_line(probe())),
-        "commands": {side.name: " ".join(side.server.command) for side in sides},
+        "commands": {side.name: shown(side.server.command) for side in sides},
         "figures": [row for case in cases for row in figures(case)],
         "cases": [asdict(case) for case in cases],
     }
@@ -177,7 +181,7 @@ def measure(case: Case, sides: Sequence[Side], args: argparse.Namespace) -> None
             before_s = side.cpu_s()
             measured = asyncio.run(run(side.server.url, "m", case.load))
             case.rounds.setdefault(side.name, []).append(measured)
-            case.cpu_s.setdefault(side.name, []).append(round(side.cpu_s() - before_s, 6))
+            case.cpu_s.setdefault(side.name, []).append(round(side.cpu_s_since(before_s), 6))
         case.others_cpus.append(round(others.cpus_since(), 3))
         print(f"  {case.name}: round {number + 1} of {args.rounds}", flush=True)
 
@@ -197,6 +201,11 @@ def kept_awake() -> Iterator[None]:
         for loop in loops:
             loop.kill()
             loop.wait()
+
+
+def shown(command: Sequence[str]) -> str:
+    """A command without the folders of the machine it ran on."""
+    return " ".join(Path(word).name if word.startswith("/") else word for word in command)
 
 
 def figures(case: Case) -> list[dict[str, object]]:

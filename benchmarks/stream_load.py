@@ -60,7 +60,7 @@ async def run(url: str, model: str, load: Load) -> Round:
             group.create_task(stream(url, body, load, load.spread_s * number / load.streams))
             for number in range(load.streams)
         ]
-    return Round(tuple(task.result() for task in tasks), perf_counter() - began_s)
+    return Round(tuple(task.result() for task in tasks), round(perf_counter() - began_s, 6))
 
 
 async def stream(url: str, body: bytes, load: Load, wait_s: float) -> Stream:
@@ -82,4 +82,4 @@ async def stream(url: str, body: bytes, load: Load, wait_s: float) -> Stream:
         raise RuntimeError(f"{url}: {answer.head.status} {tail!r}")
     if chunks < load.tokens:
         raise RuntimeError(f"{url}: {chunks} of {load.tokens} tokens")
-    return Stream(first_s - began_s, perf_counter() - began_s, chunks)
+    return Stream(round(first_s - began_s, 6), round(perf_counter() - began_s, 6), chunks)
