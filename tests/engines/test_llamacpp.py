@@ -7,6 +7,7 @@ import pytest
 
 import builders
 from workhorse.engines import embedded
+from workhorse.engines.adapter import adapter_for
 from workhorse.engines.find import binary_build, embedded_build
 from workhorse.engines.llamacpp import command_line, environment, launch
 from workhorse.errors import AppError
@@ -41,6 +42,13 @@ def test_slots_that_are_saved_keep_what_they_hold(shared: bool) -> None:
     assert asked.slot_save_path == "/states"
     assert asked.no_cache_idle_slots == shared
     assert "--slot-save-path" not in launch(replace(planned, states_dir=None), 1).argv
+
+
+def test_a_trial_is_understood_too() -> None:
+    build = embedded_build()
+    start = adapter_for(build).trial(build, Path("/models/small.gguf"), 4711)
+    asked = embedded.parser().parse_args(list(start.argv[len(build.command) :]))
+    assert (asked.port, asked.parallel, asked.n_gpu_layers) == (4711, 1, 0)
 
 
 def test_an_older_build_gets_its_own_words() -> None:

@@ -13,6 +13,11 @@ from workhorse.records import EngineBuild, EngineName, Finding, Launch, Plan
 # For a trial: the golden prompt has about 110 tokens.
 TRIAL_CONTEXT_TOKENS, TRIAL_THREADS = 512, 2
 
+EMBEDDED_WANTS = (
+    *("--alias", "trial", "--batch-size", "512", "--ubatch-size", "512"),
+    *("--cache-type-k", "f16", "--cache-type-v", "f16"),
+)
+
 # llama-server 0.5.0, tools/server/server-context.cpp (commit 0c1e570, 2026-10-01).
 METRICS = Metrics(
     path="/metrics",
@@ -62,7 +67,11 @@ class LlamaCpp:
             ("--n-gpu-layers", "0"),
         ]
         words = [word for setting in wanted if setting[0] in build.knows for word in setting]
-        for setting, value in (("fit", "off"), ("prompt cache", "0"), ("web page", "off")):
+        said = [("fit", "off"), ("prompt cache", "0"), ("web page", "off")]
+        if build.kind == "embedded":  # its launcher wants to be told everything
+            words += EMBEDDED_WANTS
+            said += [("load mode", "none"), ("flash attention", "on"), ("log level", "4")]
+        for setting, value in said:
             words += spell(setting, value, build.knows, build.forms) or ()
         return Launch(
             argv=(*build.command, *words),
