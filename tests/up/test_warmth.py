@@ -1,10 +1,16 @@
 """Which engines get templates, and what a reload makes of them; the fake engine takes none."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+
+sys.path.append(str(Path(__file__).parent.parent / "serve"))
+
+from service_inside import until
+from slots_engine import SlotsEngine, slots_engine
 
 import builders
 from workhorse.config import Places
@@ -73,3 +79,37 @@ def test_a_split_model_is_known_by_all_its_parts(tmp_path: Path) -> None:
         path.touch()
     assert model_files(parts[0]) == tuple(parts)
     assert model_files(tmp_path / "one.gguf") == (tmp_path / "one.gguf",)
+
+
+class Place:
+    """An engine's place behind the gateway: what starts in it may be another each time."""
+
+    state, restarts = "ready", 0
+
+    def __init__(self, engine: SlotsEngine) -> None:
+        self.engine = engine
+
+    async def address(self, _: float) -> str:
+        return self.engine.url
+
+
+async def test_an_engine_with_other_weights_gets_no_state_of_the_ones_before(
+    tmp_path: Path, plan: Plan
+) -> None:
+    model, states = tmp_path / "m.gguf", tmp_path / "states"
+    model.write_bytes(b"weights")
+    made = warmth(tmp_path, DECLARED)
+    plan = replace(made.prepare(plan), model_path=str(model), prompt_cache_bytes=1)
+    async with slots_engine(states) as first, slots_engine(states) as second:
+        place = Place(first)
+        await made.started(place, plan, first.url)
+        await until(lambda: list(states.glob("*.state")))
+        place.engine = second
+        await made.started(place, plan, second.url)  # the engine died and came back
+        assert second.restores != []
+    model.write_bytes(b"other weights")
+    async with slots_engine(states) as other:
+        place.engine = other
+        await made.started(place, plan, other.url)
+        assert other.restores == []
+    await made.stop()

@@ -38,6 +38,7 @@ class Warmth:
         self._states = KeptStates(where.states, round(settings.prefix_cache.disk_gib * GIB))
         self._activity = activity
         self._warmers: dict[Backend, Warmer] = {}
+        self._made_for: dict[Backend, tuple[object, ...]] = {}  # what a warmer was made for
         self._plans: dict[Backend, Plan] = {}
         self._running: dict[Backend, asyncio.Task[None]] = {}
 
@@ -92,11 +93,8 @@ class Warmth:
 
     def left(self, engine: Backend) -> None:
         """An engine has lost its place: another one, or none, is asked from now on."""
-        self._warmers.pop(engine, None)
         self._plans.pop(engine, None)
-        task = self._running.pop(engine, None)
-        if task is not None:
-            task.cancel()
+        self._end(engine)
 
     async def stop(self) -> None:
         """End all work; the states on disk stay."""
@@ -104,6 +102,13 @@ class Warmth:
         for engine in tuple(self._running):
             self.left(engine)
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _end(self, engine: Backend) -> None:
+        self._warmers.pop(engine, None)
+        self._made_for.pop(engine, None)
+        task = self._running.pop(engine, None)
+        if task is not None:
+            task.cancel()
 
     def _of(self, model: str) -> tuple[Template, ...]:
         return tuple(one for one in self.templates if one.model in (None, model))
@@ -114,21 +119,31 @@ class Warmth:
             await warmer.run()
 
     async def _begin(self, engine: Backend, plan: Plan) -> Warmer | None:
-        """The engine's warmer, made when it has none yet; None: it serves no template."""
-        if engine in self._warmers:
-            return self._warmers[engine]
+        """The engine's warmer, made when it has none for this plan; None: it serves no template.
+
+        Another plan, or another file under the same name, makes other states: what an earlier one
+        left on disk would be answered from as if it were this one's.
+        """
         if plan.engine.engine != "llama.cpp" or plan.embeddings or not self._of(plan.model_name):
             return None
         told = await asyncio.to_thread(fingerprint, model_files(Path(plan.model_path)))
+        states, prompt_cache = plan.states_dir is not None, plan.prompt_cache_bytes > 0
+        setup = setup_of(plan, told)
+        made_for = (plan.model_name, setup, states, prompt_cache)
+        if engine in self._warmers:
+            if self._made_for[engine] == made_for:
+                return self._warmers[engine]
+            self._end(engine)
+        self._made_for[engine] = made_for
         warmer = self._warmers[engine] = Warmer(
             plan.model_name,
             self.templates,
             engine.address,
             self._activity,
             self.prefixes.ledger,
-            setup=setup_of(plan, told),
-            states=self._states if plan.states_dir else None,
-            prompt_cache=plan.prompt_cache_bytes > 0,
+            setup=setup,
+            states=self._states if states else None,
+            prompt_cache=prompt_cache,
         )
         if engine not in self._running:
             self._running[engine] = asyncio.create_task(warmer.run(), name="templates")
