@@ -122,3 +122,11 @@ def test_an_answer_without_figures_counts_nothing() -> None:
     assert whole_answer_figures(b"<html>").counts() == []
     assert whole_answer_figures(b'{"usage": 3}').counts() == []
     assert whole_answer_figures(b'{"data": []}').counts() == []
+
+
+def test_counts_that_are_none_are_not_taken() -> None:
+    odd = b"""{
+        "usage": {"prompt_tokens": "many", "completion_tokens": -1, "prompt_tokens_details": []},
+        "timings": {"predicted_n": [7], "cache_n": 1e30, "predicted_per_second": "fast"}
+    }"""
+    assert whole_answer_figures(odd).counts() == [TokenCount(None, None, None, None)]

@@ -241,6 +241,22 @@ async def test_characters_and_events_cut_anywhere(service: Service) -> None:
     assert json.loads(body)["choices"][0]["message"]["content"] == "Hello 世界 👋"
 
 
+async def test_a_text_that_says_that_it_is_done(service: Service) -> None:
+    first = {"choices": [{"index": 0, "delta": {"content": "[DONE]"}}]}
+
+    async def quotes(to: Exchange) -> None:
+        await to.begin_stream()
+        await to.event(first)
+        await asyncio.sleep(0.05)  # or both come in one block
+        await to.event(HELLO[-1])
+        await to.end_stream()
+
+    service.follows(quotes)
+    _, body, _ = await service.post(CHAT, {"stream": True})
+    assert body.count(b"[DONE]") == 2
+    assert body.endswith(b"data: [DONE]\n\n")
+
+
 async def test_one_event_of_five_megabytes(service: Service) -> None:
     long = "长" * 1_700_000
 

@@ -25,6 +25,9 @@ TIMINGS = {"cache_n": 2, "prompt_n": 3, "predicted_n": 7, "predicted_per_second"
 
 async def engine(to: Exchange) -> None:
     match to.head.split()[1]:
+        case _ if to.head.startswith("HEAD"):
+            await to.send(b"HTTP/1.1 200 X\r\nContent-Length: 9\r\n\r\n")
+            to.die()
         case "/v1/models":
             await to.whole(MODELS)
         case "/v1/embeddings":
@@ -86,6 +89,12 @@ async def test_plain_routes_pass(http: aiohttp.ClientSession, method: str, path:
     body = b'{"content":1}' if method == "POST" else b""
     async with http.request(method, path, data=body) as answer:
         assert await answer.json() == {"path": path, "body": body.decode()}
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/props", "/healthz", "/metrics"])
+async def test_a_look_at_the_head_alone(http: aiohttp.ClientSession, path: str) -> None:
+    async with http.head(path) as answer:
+        assert (answer.status, await answer.read()) == (200, b"")
 
 
 async def test_a_model_without_embeddings(http: aiohttp.ClientSession) -> None:

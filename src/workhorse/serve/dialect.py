@@ -85,7 +85,8 @@ def _filter(keep_progress: bool) -> Events:
 
 
 def _done(whole: bytes) -> bool:
-    return DONE in whole[-16:]
+    # At the very end: a text that says so has at least its quotes and braces behind it.
+    return whole[-16:].rstrip().endswith(DONE)
 
 
 def _message_events(keep_progress: bool) -> Events:

@@ -168,7 +168,10 @@ def _address(base: str) -> tuple[str, Address]:
 
 async def _connect(address: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    opened = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        opened = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    except OSError as error:  # no descriptor is left: clients that leave give theirs back
+        raise RefusesError(error.strerror) from error
     try:
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         code = opened.connect_ex(address)

@@ -8,6 +8,7 @@ import msgspec
 Json = dict[str, Any]
 
 PREFILL_TOKENS_MIN = 64  # fewer say little of the speed of a prompt
+LARGEST_COUNT = 2**31  # of one answer: what is kept of many has to fit 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Figures:
     def add(self, event: Json) -> None:
         """Takes in one chunk of a stream, or a whole answer."""
         for choice in event.get("choices") or ():
-            self._index = choice.get("index", 0)
+            self._index = _number(choice, "index") or 0
         if isinstance(usage := event.get("usage"), dict):
             self.usage[self._index] = usage
         if isinstance(timings := event.get("timings"), dict):
@@ -51,15 +52,19 @@ class Figures:
 
 
 def _count(usage: Json, timings: Json) -> TokenCount:
-    details = usage.get("prompt_tokens_details") or {}
-    cached = timings.get("cache_n", details.get("cached_tokens"))
-    prompt = usage.get("prompt_tokens")
-    if "prompt_n" in timings and "cache_n" in timings:
-        prompt = timings["prompt_n"] + timings["cache_n"]
+    details = usage.get("prompt_tokens_details")
+    computed, cached = _number(timings, "prompt_n"), _number(timings, "cache_n")
+    prompt, generated = _number(usage, "prompt_tokens"), _number(timings, "predicted_n")
+    if computed is not None and cached is not None:
+        prompt = computed + cached
+    if cached is None and isinstance(details, dict):
+        cached = _number(details, "cached_tokens")
+    if generated is None:
+        generated = _number(usage, "completion_tokens")
     return TokenCount(
         prompt=prompt,
         cached=cached,
-        generated=timings.get("predicted_n", usage.get("completion_tokens")),
+        generated=generated,
         decode_tokens_per_s=_decode_speed(timings),
         prefill_tokens_per_s=_prefill_speed(timings),
     )
@@ -67,14 +72,27 @@ def _count(usage: Json, timings: Json) -> TokenCount:
 
 def _decode_speed(timings: Json) -> float | None:
     """The engine's own figure: tokens after the first over their time; None for one token."""
-    speed = timings.get("predicted_per_second")
-    return float(speed) if speed and timings.get("predicted_n", 0) > 1 else None
+    return _speed(timings, "predicted_per_second", _number(timings, "predicted_n"), 2)
 
 
 def _prefill_speed(timings: Json) -> float | None:
     """The engine's own figure; None for a few tokens."""
-    speed = timings.get("prompt_per_second")
-    return float(speed) if speed and timings.get("prompt_n", 0) >= PREFILL_TOKENS_MIN else None
+    return _speed(timings, "prompt_per_second", _number(timings, "prompt_n"), PREFILL_TOKENS_MIN)
+
+
+def _speed(timings: Json, name: str, tokens: int | None, least_tokens: int) -> float | None:
+    speed = timings.get(name)
+    if not isinstance(speed, int | float) or not 0 < speed < LARGEST_COUNT:
+        return None
+    return float(speed) if tokens is not None and tokens >= least_tokens else None
+
+
+def _number(document: Json, name: str) -> int | None:
+    """A count of an engine's; None for what cannot be one, on which sums would fail later."""
+    found = document.get(name)
+    if isinstance(found, float) and found.is_integer():
+        found = int(found)
+    return found if isinstance(found, int) and 0 <= found < LARGEST_COUNT else None
 
 
 class _WholeAnswer(msgspec.Struct):

@@ -34,6 +34,8 @@ class Upstream:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._restart_wait_s
         path = at.ask.path if isinstance(at, Place) else None
+        # What an engine says of a HEAD is a body's length without the body.
+        method = "GET" if request.method == "HEAD" else request.method
         while True:
             served = at.served if isinstance(at, Place) else at
             if isinstance(at, Place) and self._should_move(served):
@@ -41,7 +43,7 @@ class Upstream:
                 served = at.served
             base = await served.backend.address(max(0.0, deadline_s - loop.time()))
             try:
-                return await ask(base, request.method, path or request.path_qs, body)
+                return await ask(base, method, path or request.path_qs, body)
             except RefusesError as error:
                 if loop.time() + RECONNECT_PAUSE_S >= deadline_s:
                     raise EngineLost(REFUSES) from error
