@@ -148,6 +148,22 @@ async def test_half_an_hour_of_prefill_is_survived_and_a_hang_is_ended(
         await supervisor.stop()
 
 
+async def test_a_look_that_fails_costs_neither_the_engine_nor_the_watch(tmp_path: Path) -> None:
+    def fails(minute: int) -> Vitals:
+        raise RuntimeError("can't start new thread")
+
+    clock = Clock(fails)
+    supervisor = watched(tmp_path, clock)
+    await supervisor.start()
+    try:
+        await until(lambda: clock.minutes > 3)
+        assert supervisor.owned and supervisor.process is not None
+        supervisor.process.kill()
+        await until(lambda: supervisor.status.restarts == 1 and supervisor.status.state == "ready")
+    finally:
+        await supervisor.stop()
+
+
 async def test_an_engine_at_rest_with_an_open_connection_is_left_alone(tmp_path: Path) -> None:
     clock = Clock(lambda _: AT_REST)
     supervisor = watched(tmp_path, clock)

@@ -221,6 +221,24 @@ async def test_a_broken_store_keeps_the_keys_that_were_read(
     assert await guarded.ask(make_secret()) == 401
 
 
+async def test_whatever_fails_once_later_edits_are_followed(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = guarded.store.add(Key("ann"), time.time())
+    await guarded.until(secret, 200)
+
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KeyStore, "ring", no_thread)
+        async with asyncio.timeout(PATIENCE_S):
+            while "can't start" not in caplog.text:
+                await guarded.ask()
+    guarded.store.revoke("ann", time.time())
+    await guarded.until(secret, 401)
+
+
 @pytest.mark.parametrize("host", [PUBLIC, "::", "192.168.1.5", "server.lan", ""])
 def test_no_other_machine_is_served_without_a_key(store: KeyStore, host: str) -> None:
     with pytest.raises(AppError, match="there is no key") as refused:

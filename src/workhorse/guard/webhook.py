@@ -70,7 +70,8 @@ class Webhook:
                     if 200 <= answer.status < 300:
                         return
                     why = f"HTTP {answer.status}"
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            # ValueError: a name that no resolver can ask for, such as one with too long a label.
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 why = str(error) or type(error).__name__
             if left:
                 await self._sleep(pause_s)

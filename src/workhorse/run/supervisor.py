@@ -1,6 +1,7 @@
 """Keep one engine alive: start, restart, give up, and tell where it answers."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -29,6 +30,8 @@ DEATH_NEWS_S = 0.5
 PROBE_PATH = "/slots"
 PROBE_S = 10.0
 HUNG_GRACE_S = 1.0  # what hangs seldom hears a TERM
+
+log = logging.getLogger(__name__)
 
 
 def vitals_of(process: EngineProcess) -> Vitals | None:
@@ -227,11 +230,18 @@ class Supervisor:
         stillness = Stillness()
         log_due_s = self._clock() + LOG_CHECK_S
         while not await process.ends_within(self._look_every_s):
-            if self._clock() >= log_due_s:
-                # Copies up to 64 MiB: not while streams wait for this loop.
-                await asyncio.to_thread(process.limit_log)
-                log_due_s = self._clock() + LOG_CHECK_S
-            if self._hung_after_s is not None and await self._hangs(process, stillness):
+            try:
+                if self._clock() >= log_due_s:
+                    # Copies up to 64 MiB: not while streams wait for this loop.
+                    await asyncio.to_thread(process.limit_log)
+                    log_due_s = self._clock() + LOG_CHECK_S
+                hangs = await self._hangs(process, stillness)
+            except Exception:
+                # Such as no thread for it. Nobody else watches the engine, so this goes on.
+                log.exception("The engine could not be looked at.")
+                stillness.forget()
+                continue
+            if hangs:
                 reason = stillness.reason
                 try:
                     await process.stop(HUNG_GRACE_S)
@@ -241,8 +251,10 @@ class Supervisor:
         return process.why_ended()
 
     async def _hangs(self, process: EngineProcess, stillness: Stillness) -> bool:
+        if self._hung_after_s is None:
+            return False
         vitals = await asyncio.to_thread(self._vitals, process)
-        if stillness.see(vitals, self._clock()) < (self._hung_after_s or 0.0):
+        if stillness.see(vitals, self._clock()) < self._hung_after_s:
             return False
         # A connection that is kept open looks like a request, and an engine at rest like one
         # that hangs: its slots tell them apart.

@@ -126,9 +126,9 @@ class Access:
             try:
                 self._ring = await asyncio.to_thread(store.ring)
                 told = False
-            except AppError as error:  # the keys that were read last stay in force
+            except Exception as error:  # noqa: BLE001 - a watch that ends misses each revocation
                 if not told:
-                    log.warning("%s", error)
+                    log.warning("The keys that were read last stay in force: %s", error)
                 told = True
 
     @property

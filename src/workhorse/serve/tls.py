@@ -29,11 +29,7 @@ class CertificateFiles:
 
     def changed_ns(self) -> tuple[int, int]:
         """When each was changed; zeros where one is gone."""
-        found = [
-            path.stat().st_mtime_ns if path.exists() else 0
-            for path in (self.certificate, self.private_key)
-        ]
-        return found[0], found[1]
+        return _changed_ns(self.certificate), _changed_ns(self.private_key)
 
 
 def certificate_files(certificate: str | None, private_key: str | None) -> CertificateFiles | None:
@@ -108,8 +104,15 @@ async def follow(
             tls_context(files)  # first apart: half a pair would spoil the one in use
             load(context, files)
             log.info("The certificate %s was renewed.", files.certificate)
-        except AppError as error:
+        except (AppError, OSError) as error:  # a file may go between two looks at it
             log.warning("The certificate in use stays: %s", error)
+
+
+def _changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _no_password() -> str:

@@ -5,6 +5,7 @@ its own once an engine is ready in `Service.run`.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 
@@ -35,6 +36,8 @@ from workhorse.up.measuring import measure_when_quiet
 from workhorse.up.teller import Teller
 from workhorse.up.warmth import Warmth
 from workhorse.up.written_down import WrittenDown
+
+log = logging.getLogger(__name__)
 
 
 class Service:
@@ -191,7 +194,8 @@ class Service:
 
     def beside(self, name: str, work: Coroutine[object, object, None]) -> None:
         """Run something beside the service until it closes; what fails there ends only itself."""
-        self._beside[name] = asyncio.create_task(work, name=name)
+        self._beside[name] = task = asyncio.create_task(work, name=name)
+        task.add_done_callback(tell_failure)
 
     async def end_beside(self, name: str) -> None:
         """End what `beside` began under this name."""
@@ -291,3 +295,9 @@ class Service:
         await asyncio.gather(*(one.stop() for one in (*self.engines, *self.leaving)))
         await self.gateway.stop()
         await self.end_beside("notify")
+
+
+def tell_failure(task: asyncio.Task[None]) -> None:
+    """What runs beside a service fails alone, but not in silence."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s has ended: the service goes on without it.", task.get_name(), exc_info=error)
