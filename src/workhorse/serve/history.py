@@ -194,8 +194,9 @@ class History:
                     f"无法读取历史数据 {self._path}：{error}。",
                 ),
                 Text(
-                    "Move the file away; the service makes a new one.",
-                    "请把该文件移走；服务会新建一个。",
+                    "If it is damaged, move it away: a new one is made, and keys have to be made "
+                    "anew.",
+                    "若文件已损坏，请移走：系统会新建一个，但密钥需要重新创建。",
                 ),
             ) from error
 

@@ -236,7 +236,8 @@ def _unusable(path: Path, error: Exception) -> AppError:
             f"{path} 中的用量数据无法读写：{error}。",
         ),
         Text(
-            "Make room on the disk, or move the file away: a new one is made.",
-            "请清理磁盘空间，或移走该文件，系统会新建一个。",
+            "Make room on the disk. A file that is damaged has to be moved away: a new one is "
+            "made, and keys have to be made anew.",
+            "请清理磁盘空间。若文件已损坏，请移走，系统会新建一个，但密钥需要重新创建。",
         ),
     )
