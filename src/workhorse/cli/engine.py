@@ -204,6 +204,13 @@ def run_install(args: argparse.Namespace, work: Work) -> int:
         )
     word = args.what[0]
     if is_environment(word):
+        if args.name or args.sha256:
+            raise usage(
+                Text(
+                    f"--name and --sha256 do not go with {word}: its name and packages are pinned.",
+                    f"--name、--sha256 不能与 {word} 同用：其名称与软件包均已固定。",
+                )
+            )
         return tell_environment(install_environment(work, word, getattr(args, "for")), args)
     if getattr(args, "for"):
         raise usage(Text("--for goes with vllm or lmdeploy.", "--for 需与 vllm 或 lmdeploy 同用。"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workhorse.cli.engine_work import Work
-from workhorse.engines.supply.builds import disk_bytes
+from workhorse.engines.supply.builds import disk_bytes, processes_in
 from workhorse.engines.supply.environment import (
     Asked,
     Environment,
@@ -15,7 +15,6 @@ from workhorse.engines.supply.environment import (
     begun,
     install,
     installed,
-    processes_of,
     reached,
     read_environment,
 )
@@ -248,7 +247,7 @@ def remove_environments(work: Work, names: Sequence[str], *, begun_too: bool) ->
 
 def refuse_used(folder: Path) -> None:
     """AppError while a process runs from an environment."""
-    if users := processes_of(folder):
+    if users := processes_in(folder):
         listed, name = ", ".join(map(str, users[:8])), folder.name
         raise AppError(
             Text(f"{name} is in use by process {listed}.", f"{name} 正被进程 {listed} 使用。"),

@@ -1,5 +1,6 @@
 """Environments of Python engines: whole or not there, resumable, removed without a trace."""
 
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -12,8 +13,16 @@ from workhorse.cli.engine_environments import remove_environments
 from workhorse.cli.engine_work import Work
 from workhorse.config import Places
 from workhorse.engines.adapter import adapter_for
-from workhorse.engines.supply.builds import Builds
-from workhorse.engines.supply.environment import begun, build_of, install, installed, reached
+from workhorse.engines.supply.builds import Builds, processes_in
+from workhorse.engines.supply.environment import (
+    ask,
+    begun,
+    build_of,
+    install,
+    installed,
+    make_venv,
+    reached,
+)
 from workhorse.engines.supply.pick_environment import contenders, named_environment
 from workhorse.errors import AppError
 from workhorse.knowledge.engine_environments import EnvironmentRecipe, environments
@@ -175,7 +184,34 @@ def test_what_has_arrived_is_kept_and_the_same_command_goes_on(
     (kept,) = (work / "wheels").iterdir()
     (mirror / kept.name).unlink()  # a second download of it would fail
     wheel(mirror, "vllm", "9.9", VLLM)
+    # What pip leaves when it is killed: half a copy of a wheel, and a package whose files are
+    # not all there but that it takes for installed.
+    (work / "arriving/vllm-9.9-py3-none-any.whl").write_bytes(b"PK")
+    (packages,) = (work / "env/lib").glob("python3*/site-packages")
+    (packages / "torch-1.0.dist-info").mkdir()
+    (packages / "torch-1.0.dist-info/METADATA").write_text("Name: torch\nVersion: 1.0\n")
     assert install(recipe("9.9"), builds, Heard()).name == "vllm-9.9"
+
+
+def test_a_helper_of_an_engine_that_has_nothing_mapped_is_seen(tmp_path: Path) -> None:
+    home = make_venv(sys.executable, tmp_path / "env")
+    with subprocess.Popen(
+        [home / "bin/python", "-c", "print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as helper:
+        assert helper.stdout is not None
+        helper.stdout.readline()
+        assert processes_in(home) == [helper.pid]
+        helper.kill()
+    assert processes_in(home) == []
+
+
+def test_an_answer_that_is_none_is_told(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").symlink_to(shutil.which("echo") or "")
+    with pytest.raises(AppError, match="its answer is"):
+        ask(tmp_path, "vllm", "vllm")
 
 
 def test_an_engine_that_does_not_load_gets_no_name_and_leaves_the_old_one(
@@ -225,6 +261,8 @@ def test_every_environment_is_pinned_whole() -> None:
         (["lmdeploy", "--for", "cpu"], 3),
         (["vllm", "--for", "V100"], 2),
         (["somewhere", "--for", "cpu"], 2),
+        (["vllm", "--name", "mine"], 2),
+        (["lmdeploy", "--sha256", "0" * 64], 2),
     ],
 )
 def test_what_cannot_be_installed_is_said_at_once(

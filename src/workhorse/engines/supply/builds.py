@@ -187,16 +187,28 @@ def sync(path: Path) -> None:
 
 
 def processes_in(folder: Path) -> list[int]:
-    """The processes that run a program or hold a library below `folder`, as far as we may see."""
-    inside = f"{folder.resolve()}/"
+    """The processes that run a program or hold a library below `folder`, as far as we may see.
+
+    By what they have mapped and by how they were started: a Python whose own program is a link
+    to the system's maps nothing of its environment before it imports compiled code, and what it
+    starts as a helper never does.
+    """
+    inside = {f"{folder.absolute()}/", f"{folder.resolve()}/"}
     found = []
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        with suppress(OSError):
-            if str((entry / "exe").readlink()).startswith(inside):
-                found.append(int(entry.name))
+        if entry.name.isdecimal() and any(
+            word in held for held in _held_by(entry) for word in inside
+        ):
+            found.append(int(entry.name))
     return sorted(found)
+
+
+def _held_by(process: Path) -> Iterator[str]:
+    """The program that a process was started as, then what it has mapped; other users' may hide."""
+    for name in ("cmdline", "maps"):
+        with suppress(OSError):
+            text = (process / name).read_text(errors="replace")
+            yield text.partition("\0")[0] if name == "cmdline" else text
 
 
 def disk_bytes(folder: Path) -> int:

@@ -128,20 +128,24 @@ def install(recipe: EnvironmentRecipe, builds: Builds, tell: Teller) -> Environm
     It gets its name when it has answered what it is; until then nothing of it is seen, and what
     was there before stays. Broken off, the same call goes on with the packages that have arrived.
     """
-    with builds.alone():
+    with builds.alone() as lock:
         refuse_taken(builds.folder / recipe.name)
         python, minor = find_python(recipe)
         work = builds.folder / f".venv-{recipe.name}"
         with local_errors(work):
             (work / "wheels").mkdir(parents=True, exist_ok=True)
+            # pip takes a package that it was killed over for one that is installed.
+            for begun_before in (work / "env", work / "arriving"):
+                if begun_before.exists():
+                    shutil.rmtree(begun_before)
         kept = disk_bytes(work)
         check_space(work, max(0, recipe.download_bytes + recipe.disk_bytes - kept))
         packages = recipe.packages(minor)
         tell.stage(Text(f"fetching {recipe.name}", f"获取 {recipe.name}"))
         home = make_venv(python, work / "env")
-        fetch_wheels(home, packages, work / "wheels", recipe.name, tell.progress)
+        fetch_wheels(home, packages, work / "wheels", recipe.name, tell.progress, lock)
         tell.stage(Text("installing the packages", "安装软件包"))
-        put_in(home, packages, work / "wheels", tell.progress)
+        put_in(home, packages, work / "wheels", tell.progress, lock)
         tell.stage(Text("asking the engine what it is", "查询引擎信息"))
         asked = ask(home, recipe.engine, recipe.module)
         record = Environment(
@@ -201,9 +205,7 @@ def find_python(recipe: EnvironmentRecipe) -> tuple[str, str]:
 
 
 def make_venv(python: str, home: Path) -> Path:
-    """An environment without pip; one that is there already is kept."""
-    if (home / "bin" / "python").exists():
-        return home
+    """An environment without pip; AppError when this Python cannot make one."""
     made = subprocess.run(
         [python, "-m", "venv", "--without-pip", str(home)],
         capture_output=True,
@@ -228,9 +230,13 @@ def make_venv(python: str, home: Path) -> Path:
 
 
 def fetch_wheels(
-    home: Path, packages: Sequence[str], wheels: Path, name: str, progress: Step
+    home: Path, packages: Sequence[str], wheels: Path, name: str, progress: Step, lock: int
 ) -> None:
-    """Fetch what is missing of the packages; each group that arrives is kept."""
+    """Fetch what is missing of the packages; each group that arrives is kept.
+
+    A wheel gets its place when it is whole: pip copies into the folder that it is given.
+    """
+    arriving = wheels.parent / "arriving"
     missing = [package for package in packages if not has_wheel(wheels, package)]
     groups = [[package] for package in missing if _LARGE.match(package)]
     small = [package for package in missing if not _LARGE.match(package)]
@@ -247,8 +253,11 @@ def fetch_wheels(
 
         requirements = write_requirements(wheels.parent / "wanted.txt", group)
         arguments = ["--python", str(home / "bin" / "python"), "download", "--no-deps"]
-        arguments += ["--only-binary", ":all:", "--dest", str(wheels), "-r", str(requirements)]
-        run_pip(arguments, Text(name, name), of_file)
+        arguments += ["--only-binary", ":all:", "--dest", str(arriving), "-r", str(requirements)]
+        run_pip(arguments, Text(name, name), of_file, lock)
+        with local_errors(wheels):
+            for wheel in arriving.glob("*.whl"):
+                wheel.replace(wheels / wheel.name)
         done += len(group)
         progress(1000 * done, whole)
 
@@ -265,19 +274,23 @@ def has_wheel(wheels: Path, package: str) -> bool:
     return False
 
 
-def put_in(home: Path, packages: Sequence[str], wheels: Path, progress: Step) -> None:
+def put_in(home: Path, packages: Sequence[str], wheels: Path, progress: Step, lock: int) -> None:
     """Install the wheels, and nothing that is not among them."""
     requirements = write_requirements(wheels.parent / "wanted.txt", packages)
     arguments = ["--python", str(home / "bin" / "python"), "install", "--no-deps", "--no-index"]
     arguments += ["--find-links", str(wheels), "-r", str(requirements)]
     progress(0, None)
-    run_pip(arguments, Text("the environment", "环境"), lambda *_: progress(0, None))
+    run_pip(arguments, Text("the environment", "环境"), lambda *_: progress(0, None), lock)
 
 
 def ask(home: Path, engine: str, module: str) -> Asked:
     """What the environment says that it is; AppError with its last words when it cannot."""
     python = str(home / "bin" / "python")
-    said = json.loads(_run([python, "-I", ask_environment.__file__, engine]).splitlines()[-1])
+    last = _run([python, "-I", ask_environment.__file__, engine]).splitlines()[-1]
+    try:
+        said = dict(json.loads(last))
+    except (ValueError, TypeError) as error:  # something in it writes behind our question
+        raise _does_not_load(f"its answer is {last[:100]!r}") from error
     return Asked(
         version=str(said.get("version") or "unknown"),
         torch=said.get("torch"),
@@ -348,16 +361,3 @@ def _does_not_load(cause: str) -> AppError:
 def begun(builds: Builds) -> list[Path]:
     """The folders of environments that were begun and not finished."""
     return sorted(builds.folder.glob(".venv-*"))
-
-
-def processes_of(folder: Path) -> list[int]:
-    """The processes that run from an environment, as far as we may see: by what they mapped."""
-    inside = f"{folder.resolve()}/"
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        with suppress(OSError):
-            if inside in (entry / "maps").read_text(errors="replace"):
-                found.append(int(entry.name))
-    return sorted(found)

@@ -30,8 +30,14 @@ _NO_NETWORK = re.compile(
 _PINNED = {"PIP_USER": "0", "PIP_CONSTRAINT": "", "PIP_TARGET": "", "PIP_PREFIX": ""}
 
 
-def run_pip(arguments: Sequence[str], what: Text, progress: Progress) -> None:
-    """Run one pip command; AppError with the cause in its words when it fails."""
+def run_pip(
+    arguments: Sequence[str], what: Text, progress: Progress, lock: int | None = None
+) -> None:
+    """Run one pip command; AppError with the cause in its words when it fails.
+
+    `lock`: the descriptor of a lock that pip holds on to when we are killed, so that nobody else
+    begins while it still writes.
+    """
     command = [*PIP, *arguments, "--progress-bar", "raw"]
     said: list[str] = []
     with subprocess.Popen(
@@ -42,6 +48,7 @@ def run_pip(arguments: Sequence[str], what: Text, progress: Progress) -> None:
         text=True,
         errors="replace",
         env={**os.environ, **_PINNED},
+        pass_fds=() if lock is None else (lock,),
     ) as pip:
         try:
             for line in pip.stdout or ():
