@@ -183,6 +183,31 @@ async def test_one_model_for_another(
         await one_engine_left(service)
 
 
+@pytest.mark.usefixtures("no_room")
+async def test_requests_wait_for_the_models_that_take_anothers_memory(
+    tmp_path: Path, small_model: Path
+) -> None:
+    paths = [small_model, *(tmp_path / f"{name}.gguf" for name in ("second", "third"))]
+    for path in paths[1:]:
+        shutil.copy(small_model, path)
+    one, *others = (f'[[model]]\nmodel = "{path}"\n' for path in paths)
+    async with serving(tmp_path, None, "--load-s", "1", "--gap-ms", "5", config=one) as service:
+        assert service.ask.config is not None
+        service.ask.config.write_text(others[0])
+        async with Load(service, clients=2) as load:  # by any name: one model is served
+            await reload(service)
+            await load.more(2)
+        assert load.troubles == []
+        service.ask.config.write_text(one + others[1])
+        changes = await reload(service)
+        assert {(change.model_name, change.how) for change in changes} == {
+            ("small", "added"),
+            ("third", "added"),
+        }
+        assert service.roster.models() == ("small", "third")
+        await one_engine_left(service)
+
+
 async def test_settings_that_cannot_be_read_change_nothing(
     tmp_path: Path, small_model: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """What the service answers to its own commands: its status, and a reload."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ from workhorse.up.status import NOT_YET, EngineStatus, ServiceStatus, service_st
 
 if TYPE_CHECKING:
     from workhorse.up.service import Service
+
+log = logging.getLogger(__name__)
 
 STATUS_PATH = "/workhorse/status"
 RELOAD_PATH = "/workhorse/reload"
@@ -96,6 +99,9 @@ class Control:
             changes = await Reload(service, both, restart=restart).run()
         except AppError as error:
             service.tell.stage(error.what)
+            raise
+        except Exception:
+            log.exception("The reload failed.")
             raise
         finally:
             service.notify.ready(service.headline)

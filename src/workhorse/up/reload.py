@@ -64,7 +64,7 @@ class Reload:
         """
         service = self._service
         settings = read_settings(service.ask.config) if service.ask.config else Settings()
-        asks = tuple(checked(one) for one in asks_of(service.ask, settings))
+        asks = tuple(checked(one, service.where.models) for one in asks_of(service.ask, settings))
         service.warmth.plan_with(settings)
         self._tell_what_stays(settings)
         pairs, gone = paired(service.engines, asks, service.make_engine)
@@ -93,7 +93,11 @@ class Reload:
         old, new = step.old, step.new
         name = new.served.model_name
         if old is None:
-            await self._add(new, gone if not step.beside else [])
+            in_the_way = [one for one in gone if one in self._service.engines]
+            if in_the_way and not step.beside:
+                await self._add_in_place(new, in_the_way)
+            else:
+                await self._add(new)
             return Change(name, "added")
         ready = old.state == READY
         if ready and step.same and not self._restart:
@@ -154,24 +158,51 @@ class Reload:
         finally:
             old.release()
 
-    async def _add(self, engine: Engine, first_gone: list[Engine]) -> None:
-        """Start a further engine; `first_gone` are those whose memory it needs."""
+    async def _add(self, engine: Engine) -> None:
+        """Start a further engine."""
         service, name = self._service, engine.served.model_name
-        for one in first_gone:
-            await self._remove(one)
         self._say(Text(f"adding {name}", f"正在添加 {name}"))
         service.leaving.append(engine)
         try:
             await engine.start(service.log_name())
-        except Exception:
-            for one in first_gone:
-                if one.supervisor is not None:
-                    await one.supervisor.start()
-                    service.put(one)
-            raise
         finally:
             service.leaving.remove(engine)
         service.put(engine)
+
+    async def _add_in_place(self, engine: Engine, gone: list[Engine]) -> None:
+        """Start an engine in the memory of those that are gone; meanwhile its requests wait."""
+        service, name = self._service, engine.served.model_name
+        engine.hold()
+        service.put(engine)
+        try:
+            for one in gone:
+                await self._remove(one)
+            self._say(
+                Text(
+                    f"adding {name}: its requests wait{self._takes(engine.plan).en}",
+                    f"正在添加 {name}，其请求将排队等待{self._takes(engine.plan).zh}",
+                )
+            )
+            await engine.start(service.log_name())
+        except Exception:
+            service.drop(engine)
+            await self._bring_back([one for one in gone if one not in service.engines])
+            raise
+        finally:
+            engine.release()
+
+    async def _bring_back(self, engines: list[Engine]) -> None:
+        """Start once more what was removed for an engine that did not start."""
+        for one in engines:
+            one.hold()
+            self._service.put(one)
+        try:
+            for one in engines:
+                if one.supervisor is not None:
+                    await one.supervisor.start()
+        finally:
+            for one in engines:
+                one.release()
 
     async def _remove(self, engine: Engine) -> Change:
         service, name = self._service, engine.served.model_name
