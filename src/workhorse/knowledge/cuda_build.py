@@ -13,6 +13,18 @@ class Architecture:
     cards: str
     source: str
     date: str
+    suffix: str = ""  # `a`: code for this chip alone
+
+    @property
+    def code(self) -> str:
+        """As compilers and files call it: `sm_70`, `sm_120a`."""
+        return f"{self.name}{self.suffix}"
+
+    def runs_on(self, capability: tuple[int, int]) -> bool:
+        """Whether a card of that capability runs machine code for this."""
+        if self.suffix:
+            return capability == self.capability
+        return capability[0] == self.capability[0] and capability >= self.capability
 
     @property
     def number(self) -> int:
@@ -27,7 +39,7 @@ class Architecture:
     @property
     def ptx(self) -> str:
         """`compute_70` for sm_70."""
-        return self.name.replace("sm_", "compute_")
+        return self.code.replace("sm_", "compute_")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from workhorse.engines.supply.cuda_build import code_of
 from workhorse.engines.supply.cuda_ninja import PLUGIN, ninja_file, weighted_step
 from workhorse.engines.supply.cuda_recipe import (
     ClangPlaces,
@@ -17,6 +18,7 @@ from workhorse.engines.supply.cuda_recipe import (
 )
 from workhorse.errors import EXIT_USAGE, AppError
 from workhorse.knowledge.cuda_build import architectures, compile_seconds, cuda_options
+from workhorse.machine.fatbin import GpuCode
 from workhorse.plan.what_if import Parts, composed_machine
 from workhorse.records import Machine
 from workhorse.units import GIB
@@ -58,7 +60,12 @@ def test_auto_is_the_cards_that_are_here() -> None:
 
 def test_auto_takes_the_nearest_older_code_of_the_generation() -> None:
     (gpu,) = machine("Tesla V100-PCIE-16GB").gpus
-    for capability, name in (((7, 2), "sm_70"), ((8, 7), "sm_86"), ((12, 1), "sm_120")):
+    for capability, name in (
+        ((7, 2), "sm_70"),
+        ((8, 7), "sm_86"),
+        ((12, 1), "sm_121"),
+        ((10, 3), "sm_100"),
+    ):
         here = replace(machine(), gpus=(replace(gpu, compute_capability=capability),))
         assert cuda_order(["auto"], [], here).name == name
 
@@ -125,6 +132,15 @@ def test_the_compilers_words() -> None:
     include = [words[at + 1] for at, word in enumerate(words) if word == "-isystem"]
     assert include[0].endswith("cuda_wrappers")
     assert include.index("/t/clang/include") < include.index("/t/cuda/include")
+
+
+def test_code_for_one_chip_alone() -> None:
+    """ggml's FP4 kernels: ptxas makes them for sm_120a, and not for sm_120."""
+    made = order("sm_120")
+    assert made.name == "sm_120"
+    words = compile_words(made, PLACES, "/tree")
+    assert "--cuda-gpu-arch=sm_120a" in words and "-D__CUDA_ARCH_LIST__=1200" in words
+    assert code_of(made) == GpuCode(("sm_120a",), ("compute_120a",))
 
 
 def test_ninjas_file(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def checked_plugin(plugin: Path, order: CudaOrder) -> Path:
 def code_of(order: CudaOrder) -> GpuCode:
     """What a file compiled for this order holds."""
     return GpuCode(
-        tuple(one.name for one in order.architectures),
+        tuple(one.code for one in order.architectures),
         tuple(one.ptx for one in order.architectures),
     )
 

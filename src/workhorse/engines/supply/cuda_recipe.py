@@ -157,9 +157,7 @@ def of_cards(machine: Machine) -> tuple[str, ...]:
         fitting = [
             one.name
             for one in architectures()
-            if capability is not None
-            and one.capability <= capability
-            and one.capability[0] == capability[0]
+            if capability is not None and one.runs_on(capability)
         ]
         if not fitting:
             raise _usage(
@@ -245,8 +243,8 @@ def compile_words(order: CudaOrder, places: ClangPlaces, tree: str) -> tuple[str
         *(f"--cuda-path={places.cuda}", "-resource-dir", places.resource_dir, "-target", _TARGET),
         *_CLANG,
         f"-ffile-prefix-map={tree}/=",  # the build's folder is no part of the build
-        *(f"--cuda-gpu-arch={one.name}" for one in order.architectures),
-        *(f"--cuda-include-ptx={one.name}" for one in order.architectures),
+        *(f"--cuda-gpu-arch={one.code}" for one in order.architectures),
+        *(f"--cuda-include-ptx={one.code}" for one in order.architectures),
         "-nostdinc",
         "-nostdinc++",
         *(word for folder in include for word in ("-isystem", folder)),

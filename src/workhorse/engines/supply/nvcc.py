@@ -87,7 +87,7 @@ def nvcc_compiler(
 ) -> CudaCompiler:
     """The words for nvcc with the system's C++ compiler."""
     runtime = nvcc.runtime or Path(f"libcudart.so.{nvcc.release[0]}")
-    code = [f"arch={one.ptx},code=[{one.name},{one.ptx}]" for one in order.architectures]
+    code = [f"arch={one.ptx},code=[{one.code},{one.ptx}]" for one in order.architectures]
     return CudaCompiler(
         compile=(
             *(str(nvcc.path), "-ccbin", cxx_compiler, *_WORDS),
