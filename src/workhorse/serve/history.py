@@ -66,6 +66,13 @@ FROM history_point
 WHERE figure_id = :figure_id AND tier = :tier AND at_unix_s >= :since AND at_unix_s <= :until
 GROUP BY at ORDER BY at
 """
+# The coarsest tier has all points, and its latest is found without reading the others.
+OLDEST = """
+SELECT id FROM (
+    SELECT id, (SELECT max(at_unix_s) FROM history_point WHERE figure_id = id AND tier = ?) AS last
+    FROM history_figure
+) WHERE last < ? ORDER BY last LIMIT 1
+"""
 
 log = logging.getLogger(__name__)
 
@@ -242,18 +249,28 @@ class History:
             )
 
     def _figure_id(self, connection: sqlite3.Connection, point: Point) -> int | None:
-        """The row of a figure; None when there are too many figures already."""
+        """The row of a figure; None when there are too many of the latest hour already."""
         key = (point.figure, point.subject)
         if (known := self._ids.get(key)) is not None:
             return known
         named = "SELECT id FROM history_figure WHERE figure = ? AND subject = ?"
         if (row := connection.execute(named, key).fetchone()) is None:
             (there,) = connection.execute("SELECT count(*) FROM history_figure").fetchone()
-            if there >= LARGEST_FIGURES:
+            if there >= LARGEST_FIGURES and not self._forget_oldest(connection, point):
                 return None
             connection.execute("INSERT INTO history_figure (figure, subject) VALUES (?, ?)", key)
             row = connection.execute(named, key).fetchone()
         return self._ids.setdefault(key, int(row[0]))
+
+    def _forget_oldest(self, connection: sqlite3.Connection, new: Point) -> bool:
+        """Make room for a new figure: models come and go, and each leaves months of points."""
+        row = connection.execute(OLDEST, (len(TIERS) - 1, new.at_unix_s - TIERS[0].kept_s))
+        if (oldest := row.fetchone()) is None:
+            return False
+        connection.execute("DELETE FROM history_point WHERE figure_id = ?", oldest)
+        connection.execute("DELETE FROM history_figure WHERE id = ?", oldest)
+        self._ids = {key: known for key, known in self._ids.items() if known != oldest[0]}
+        return True
 
     def _prune(self, connection: sqlite3.Connection) -> None:
         """Drop what is older than its tier keeps, or from a future that a clock set right made."""

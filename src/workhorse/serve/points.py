@@ -21,7 +21,7 @@ class Tier:
 # 22,320 points of a figure in all.
 TIERS = (Tier(5, 3_600), Tier(60, 3 * DAY_S), Tier(600, 120 * DAY_S))
 POINTS_OF_A_FIGURE = sum(tier.kept_s // tier.step_s for tier in TIERS)
-LARGEST_FIGURES = 64  # series: one figure of one engine or one card
+LARGEST_FIGURES = 96  # series: one figure of one engine or one card; 8 cards and 7 models
 
 # The unit of each figure that `/workhorse/history` knows.
 UNITS = {
