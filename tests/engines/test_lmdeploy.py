@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pooled
 import pytest
 
 import builders
+import pooled
 from workhorse.engines.adapter import adapter_named
 from workhorse.plan.wish import Wish
 from workhorse.units import GIB
@@ -76,6 +76,13 @@ def test_an_engine_that_fell_back_and_died_is_explained_by_the_fall_back() -> No
 def test_each_of_its_ways_to_say_so(line: str) -> None:
     planned = pooled.plan(pooled.lmdeploy(), builders.gpu())
     assert LMDEPLOY.judge(planned, [*healthy(), line])[0].code == "verify.slow_engine"
+
+
+def test_a_log_that_does_not_speak_of_turbomind_is_refused_too() -> None:
+    planned = pooled.plan(pooled.lmdeploy(), builders.gpu())
+    for log in ([], [line for line in healthy() if "TurbomindEngineConfig" not in line]):
+        (found,) = LMDEPLOY.judge(planned, log)
+        assert (found.code, found.level) == ("verify.slow_engine", "blocker")
 
 
 def test_a_start_of_turbomind_is_read_and_compared() -> None:

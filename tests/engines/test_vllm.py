@@ -1,5 +1,7 @@
 """vLLM: a plan becomes words that the version understands, a log what was really done."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,6 +101,17 @@ def test_what_it_compiles_lies_in_its_own_environment() -> None:
     kept = [name for name in start.env if name.endswith(("_ROOT", "_DIR", "HF_HOME"))]
     assert len(kept) == 5
     assert all(start.env[name].startswith(home) for name in kept)
+
+
+def test_nothing_of_the_users_comes_before_its_own_packages(tmp_path: Path) -> None:
+    (tmp_path / "vllm").mkdir()  # a clone of it in the folder that the service starts from
+    (tmp_path / "vllm/__main__.py").write_text("print('not the environment')")
+    told = VLLM.launch(pooled.plan(pooled.vllm()), 1).env
+    for env in ({"PYTHONPATH": str(tmp_path), "PYTHONHOME": "/none", **told}, told):
+        ran = subprocess.run(
+            [sys.executable, "-m", "vllm"], cwd=tmp_path, env=env, capture_output=True, text=True
+        )
+        assert "No module named vllm" in ran.stderr
 
 
 def test_the_log_of_a_cpu_start_says_what_was_done() -> None:

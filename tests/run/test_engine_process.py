@@ -146,6 +146,19 @@ async def test_cpus_and_environment_are_those_of_the_launch(log: Path) -> None:
         await engine.stop()
 
 
+@pytest.mark.parametrize("middle", [0, 10, 30_000])
+def test_the_ends_of_a_log_hold_its_first_and_last_lines_once(log: Path, middle: int) -> None:
+    engine = EngineProcess(command("true"), log)
+    assert engine.log_ends(2) == []
+    log.parent.mkdir(exist_ok=True)
+    lines = ["settings", "more", *(f"tensor {n}" for n in range(middle)), "room", "ready"]
+    log.write_text("\n".join(lines) + "\n")
+    assert engine.log_ends(2) == ["settings", "more", "room", "ready"]
+    whole = engine.log_ends(50_000)
+    assert whole[:2] + whole[-2:] == ["settings", "more", "room", "ready"]
+    assert len(whole) == len(set(whole))
+
+
 # ------------------------------------------------------------ the end
 
 

@@ -309,6 +309,23 @@ class EngineProcess:
         except FileNotFoundError:
             return []
 
+    def log_ends(self, lines: int) -> list[str]:
+        """The first lines of the log and the last, at most so many each.
+
+        An engine tells its settings first, and may say much about its weights after that.
+        """
+        try:
+            with self.log_path.open("rb") as log:
+                first = log.read(TAIL_BYTES)
+                begin = max(len(first), log.seek(0, os.SEEK_END) - TAIL_BYTES)
+                log.seek(begin)
+                between = b"" if begin == len(first) else b"\n"
+                said = first + between + log.read()
+        except FileNotFoundError:
+            return []
+        every = said.decode("utf-8", errors="replace").splitlines()
+        return every if len(every) <= 2 * lines else [*every[:lines], *every[-lines:]]
+
     def limit_log(self, limit_bytes: int = LOG_LIMIT_BYTES) -> None:
         """Start the log again when it is longer than `limit_bytes`; what it held goes to `.1`."""
         with suppress(OSError):  # a full disk must not end the engine

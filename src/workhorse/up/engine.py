@@ -25,7 +25,7 @@ from workhorse.up.decide import Ask, Decision, Running, decide
 from workhorse.up.measuring import READY_TIMEOUT_S
 from workhorse.up.teller import Teller
 
-LOG_LINES = 2000  # a load writes about 200
+LOG_LINES = 2000  # at either end; a load of llama.cpp writes about 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ async def verify_engine(plan: Plan, process: EngineProcess, *, golden: bool) -> 
     An embedding model is asked for one embedding instead.
     """
     adapter = adapter_for(plan.engine)
-    findings = adapter.judge(plan, process.log_tail(LOG_LINES))
+    findings = adapter.judge(plan, process.log_ends(LOG_LINES))
     # An engine that must not serve need not be asked.
     if Verdict(findings).blocked or not (golden or plan.embeddings):
         return Verdict(findings)

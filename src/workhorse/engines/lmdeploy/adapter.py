@@ -13,7 +13,7 @@ from typing import Any
 from workhorse.engines import judge_pool, openai_proof, python_log
 from workhorse.engines.python_log import bare
 from workhorse.engines.report import Asking, Metrics, Observed, Question, Skills
-from workhorse.engines.vllm.adapter import caches, pool_of
+from workhorse.engines.vllm.adapter import ISOLATED, caches, pool_of
 from workhorse.errors import Cause
 from workhorse.knowledge.engine_options import spell
 from workhorse.records import EngineBuild, EngineName, Finding, Launch, Plan
@@ -92,6 +92,7 @@ class LmDeploy:
         return Launch(
             argv=(*plan.engine.command, *words),
             env={
+                **ISOLATED,
                 **caches(plan.engine),
                 "HF_HUB_OFFLINE": "1",
                 "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -115,7 +116,7 @@ class LmDeploy:
             *("--server-name", "127.0.0.1", "--server-port", str(port)),
             *("--max-batch-size", "1", "--session-len", "512", "--log-level", "INFO"),
         )
-        env = {**caches(build), "HF_HUB_OFFLINE": "1"}
+        env = {**ISOLATED, **caches(build), "HF_HUB_OFFLINE": "1"}
         return Launch(argv, env, (), None, "127.0.0.1", port, HEALTH_PATH, STOP_GRACE_S)
 
     def observe(self, lines: Sequence[str]) -> Observed:
@@ -143,9 +144,11 @@ class LmDeploy:
         )
 
     def judge(self, plan: Plan, lines: Sequence[str]) -> tuple[Finding, ...]:
-        """The slow engine is refused; else device, arithmetic and room against the plan."""
+        """Refused without TurboMind's own word; else device, arithmetic and room."""
         if said := slow_engine(lines):
             return (refuse_slow_engine(said),)
+        if not any(_CONFIG.search(line) for line in lines):
+            return (not_turbomind(),)
         return judge_pool.judge(plan, self.observe(lines), title=self.title)
 
     def explain(self, lines: Sequence[str]) -> Cause | None:
@@ -167,6 +170,29 @@ class LmDeploy:
 def slow_engine(lines: Sequence[str]) -> str | None:
     """The line with which it says that it took its PyTorch engine; None: it did not."""
     return next((bare(line) for line in lines if _OTHER_ENGINE.search(line)), None)
+
+
+def not_turbomind() -> Finding:
+    """The blocker for a log in which TurboMind does not say that it was taken."""
+    return Finding(
+        code="verify.slow_engine",
+        level="blocker",
+        seen=Text(
+            "LMDeploy's log does not say that it took TurboMind.",
+            "LMDeploy 的日志没有表明使用了 TurboMind。",
+        ),
+        why=Text(
+            "It may be its PyTorch engine, which computes without tensor cores before Ampere.",
+            "可能是其 PyTorch 引擎，在 Ampere 之前的显卡上不使用张量核心。",
+        ),
+        remedy=Text(
+            "Free some space for the log if the disk is full, or install the version that is "
+            "pinned here.",
+            "若磁盘已满请清理空间以便写入日志，或安装此处固定的版本。",
+        ),
+        source="engine log; lmdeploy 0.18.0 async_engine.py, read 2026-11",
+        command="workhorse engine install lmdeploy",
+    )
 
 
 def refuse_slow_engine(said: str) -> Finding:

@@ -332,8 +332,14 @@ def _run(command: Sequence[str]) -> str:
             timeout=ASK_TIMEOUT_S,
             stdin=subprocess.DEVNULL,
             check=False,
-            # Nothing of ours shadows what it imports, and no colours come between the words.
-            env={**_without_python(os.environ), "NO_COLOR": "1", "COLUMNS": "200"},
+            # Neither ours nor a clone of the engine in the user's folder shadows what it imports,
+            # and no colours come between the words.
+            env={
+                **_without_python(os.environ),
+                "PYTHONSAFEPATH": "1",
+                "NO_COLOR": "1",
+                "COLUMNS": "200",
+            },
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _does_not_load(str(error)) from error

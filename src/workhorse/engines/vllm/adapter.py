@@ -33,6 +33,10 @@ METRICS = Metrics(
 # to 0.32.0; huggingface_hub).
 QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
 
+# Neither the user's own packages nor a clone of vLLM in the folder that the service was started
+# from goes before the environment's (PYTHONSAFEPATH: Python 3.11 on; empty is unset).
+ISOLATED = {"PYTHONPATH": "", "PYTHONHOME": "", "PYTHONSAFEPATH": "1"}
+
 TRIAL_CONTEXT_TOKENS, TRIAL_POOL_GIB = 512, 1
 
 
@@ -83,7 +87,7 @@ class Vllm:
             *("--max-model-len", str(TRIAL_CONTEXT_TOKENS), "--max-num-seqs", "1"),
             "--enforce-eager",
         )
-        env = {**QUIET, **caches(build), "TORCH_COMPILE_DISABLE": "1"}
+        env = {**QUIET, **ISOLATED, **caches(build), "TORCH_COMPILE_DISABLE": "1"}
         env["VLLM_CPU_KVCACHE_SPACE"] = str(TRIAL_POOL_GIB)
         return Launch(argv, env, (), None, "127.0.0.1", port, HEALTH_PATH, STOP_GRACE_S)
 
@@ -157,7 +161,7 @@ def _changed(plan: Plan, pool: Pool) -> Iterable[Said | None]:
 
 def environment(plan: Plan) -> dict[str, str]:
     """What the plan adds to the engine's environment."""
-    added = {**QUIET, **caches(plan.engine)}
+    added = {**QUIET, **ISOLATED, **caches(plan.engine)}
     if plan.gpu_index is None:
         # Parts of it are compiled when first used, whatever --enforce-eager says: minutes for a
         # first request with log probabilities, and a failure without g++ (0.32.0, 2026-11).
