@@ -269,6 +269,19 @@ def test_loopback_needs_no_key(store: KeyStore, host: str) -> None:
     assert is_loopback(host)
 
 
+async def test_every_address_of_this_machine_is_asked_under_its_own_name(store: KeyStore) -> None:
+    gateway = Gateway(build_app(Roster(), activity=Activity(), access=Access(store)))
+    port = await gateway.start("127.8.8.8", 0)
+    try:
+        async with (
+            aiohttp.ClientSession() as http,
+            http.get(f"http://127.8.8.8:{port}/v1/models") as answer,
+        ):
+            assert answer.status == 200
+    finally:
+        await gateway.stop()
+
+
 async def test_only_who_runs_the_service_may_change_it(guarded: Guarded) -> None:
     secret = guarded.store.add(Key("ann"), time.time())
     await guarded.until(secret, 200)

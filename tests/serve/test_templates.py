@@ -94,6 +94,7 @@ def test_every_template_gets_a_slot_and_the_rest_go_to_those_asked_for_most(
         (chat(("system", "You are a clerk."), ("user", "x")), CLERK),
         (chat(("system", [{"type": "text", "text": "You are a clerk."}]), ("user", "x")), CLERK),
         (chat(("system", "You are a clerk."), ("user", "Hi"), ("assistant", "Ho")), SHOTS),
+        (chat(("system", "You are a clerk.\r\n"), ("user", "x")), CLERK),
         (chat(("system", "You are a clerk. "), ("user", "x")), None),
         (chat(("system", [{"type": "image_url"}]), ("user", "x")), None),
         (b'"# licence\\nint main"', CODE),
@@ -145,6 +146,18 @@ def test_a_document_follows_the_system_prompt(tmp_path: Path) -> None:
     )
     assert found[0].messages == (("system", "Be brief.\n\nRule 1."), ("user", "Hi"))
     assert read_templates([declared(prefix="x")], tmp_path)[0].prefix == "x"
+
+
+def test_the_line_end_that_editors_put_last_is_not_in_a_template(tmp_path: Path) -> None:
+    (tmp_path / "system.txt").write_text("Be brief.\n")
+    (tmp_path / "rules.txt").write_bytes(b"Rule 1.\r\n")
+    shot = {"role": "user", "content": "Hi\n"}
+    (found,) = read_templates(
+        [declared(system_file="system.txt", document_file="rules.txt", messages=[shot])], tmp_path
+    )
+    assert found.messages == (("system", "Be brief.\n\nRule 1."), ("user", "Hi"))
+    asked = chat(("system", "Be brief.\n\nRule 1.\n"), ("user", "Hi\n"), ("user", "x"))
+    assert Matcher((found,)).match("m", asked) == found
 
 
 @pytest.mark.parametrize(

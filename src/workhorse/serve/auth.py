@@ -90,6 +90,7 @@ class Access:
 
     def expose(self, host: str) -> None:
         """Note where the gateway will listen; AppError when others could ask without a key."""
+        self.names = (*self.names, host.lower())  # 127.0.0.2 is asked under its own address
         if is_loopback(host):
             return
         if not self._ring:
@@ -107,7 +108,6 @@ class Access:
                 exit_code=EXIT_NO,
             )
         self._exposed = True
-        self.names = (*self.names, host.lower())
 
     async def running(self, _: web.Application) -> AsyncIterator[None]:
         """Follows what other processes do to the keys."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from workhorse.errors import EXIT_USAGE, AppError
-from workhorse.serve.templates import Template
+from workhorse.serve.templates import Template, without_last_line_end
 from workhorse.settings import TemplateSettings
 from workhorse.text import Text, same
 from workhorse.units import MIB
@@ -31,7 +31,7 @@ def _read(one: TemplateSettings, folder: Path) -> Template:
         # As docs/settings.md tells clients to send it.
         system = f"{system}\n\n{document}" if system else document
     messages = [("system", system)] if system else []
-    messages += [(said.role, said.content) for said in one.messages]
+    messages += [(said.role, without_last_line_end(said.content)) for said in one.messages]
     if prefix and messages:
         raise _wrong(
             one.name,
@@ -47,7 +47,7 @@ def _read(one: TemplateSettings, folder: Path) -> Template:
 
 def _text(name: str, text: str | None, file: str | None, what: str, folder: Path) -> str:
     if file is None:
-        return text or ""
+        return without_last_line_end(text or "")
     if text is not None:
         raise _wrong(
             name,
@@ -57,7 +57,7 @@ def _text(name: str, text: str | None, file: str | None, what: str, folder: Path
     try:
         if path.stat().st_size > LARGEST_BYTES:
             raise _wrong(name, same(f"{path} > {LARGEST_BYTES} B"))
-        return path.read_text(encoding="utf-8")
+        return without_last_line_end(path.read_text(encoding="utf-8"))
     except OSError as error:
         why = error.strerror or str(error)
         raise _wrong(

@@ -120,11 +120,20 @@ class Matcher:
                 text = msgspec.json.decode(prompt, type=str)
                 return next((t for t in mine if t.prefix and text.startswith(t.prefix)), None)
             told = [(one.role, _text(one.content)) for one in self._chats.decode(prompt)]
+            told = [(role, text and without_last_line_end(text)) for role, text in told]
         except msgspec.DecodeError:  # another route's form, or nonsense
             return None
         return next(
             (t for t in mine if t.messages and tuple(told[: len(t.messages)]) == t.messages), None
         )
+
+
+def without_last_line_end(text: str) -> str:
+    """A text without the line ends that editors and multi-line strings put at its end.
+
+    Clients send it with them or without; what is prefilled begins both.
+    """
+    return text.rstrip("\r\n")
 
 
 def _text(content: str | list[dict[str, Any]] | None) -> str | None:
