@@ -6,7 +6,7 @@ import pytest
 
 import builders
 import pooled
-from workhorse.plan.pooled import attention_for, kv_token_bytes
+from workhorse.plan.pooled import attention_for, kv_token_bytes, make_pooled_plan
 from workhorse.plan.wish import Wish
 from workhorse.plan.words import ITEMS, SETTINGS
 from workhorse.records import Plan
@@ -41,6 +41,20 @@ def test_in_main_memory_the_pool_is_what_the_requests_need() -> None:
     assert plan.pool.memory_share is None
     assert budget(plan, "runtime", "RAM") > 2 * GIB
     assert (plan.device, plan.gpu_index, plan.threads) == ("RAM", None, 3)
+
+
+def test_in_main_memory_of_two_nodes_the_room_is_that_of_one() -> None:
+    two = builders.machine(nodes=2, ram_bytes=64 * GIB)
+    files, shape = pooled.stored("BF16", 30 * GIB), pooled.model()
+    for machine, fits in ((two, False), (builders.machine(ram_bytes=64 * GIB), True)):
+        plan = make_pooled_plan(machine, shape, files, pooled.vllm(), Wish())
+        assert plan.verdict.blocked is not fits
+    (found,) = make_pooled_plan(two, shape, files, pooled.vllm(), Wish()).verdict.findings
+    assert "memory node" in found.seen.en
+    # What a full page cache takes of a node is not lost to it.
+    full = replace(two, nodes=tuple(replace(n, memory_free_bytes=GIB) for n in two.nodes))
+    files = pooled.stored("BF16", 12 * GIB)
+    assert not make_pooled_plan(full, shape, files, pooled.vllm(), Wish()).verdict.blocked
 
 
 def test_float32_weights_are_loaded_in_half_their_bytes() -> None:

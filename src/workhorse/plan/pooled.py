@@ -150,7 +150,9 @@ def choose_room(machine: Machine, build: EngineBuild, wish: Wish) -> Room:
     """The roomiest card that the build has code for, else main memory."""
     cards = cards_of(usable_gpus(machine, build), wish.headroom) if build.gpu_architectures else ()
     if not cards:
-        return Room(None, ram_room(machine, wish.headroom), RUNTIME_BYTES, None, True, True)
+        rooms = (ram_room(machine, wish.headroom), node_room(machine, wish.headroom))
+        known = [room for room in rooms if room is not None]
+        return Room(None, min(known, default=None), RUNTIME_BYTES, None, True, True)
     card = cards[0]
     capability = card.gpu.compute_capability
     attention, whole_prompts = attention_for(build, capability)
@@ -162,6 +164,24 @@ def choose_room(machine: Machine, build: EngineBuild, wish: Wish) -> Room:
         chunked_prefill=not whole_prompts,
         prefix_cache=not whole_prompts,
     )
+
+
+def node_room(machine: Machine, headroom: float) -> int | None:
+    """Room on the memory node of the engine's CPUs; None: not known, or there is only one node.
+
+    vLLM binds all of its memory to the node of its first CPU, so more than that ends it
+    (`init_cpu_memory_env`, v1/worker/cpu_worker.py of 0.32.0, read 2026-11). What programs hold
+    counts as if it all lay there, unless more is free: the page cache gives way.
+    """
+    beside = choose_cpus(machine).memory_nodes or ()
+    total, available = machine.memory.total_bytes, machine.memory.available_bytes
+    held = total - available if total is not None and available is not None else 0
+    rooms = [
+        max(node.memory_free_bytes or 0, node.memory_total_bytes - held)
+        for node in machine.nodes
+        if node.index in beside and node.memory_total_bytes is not None
+    ]
+    return int(sum(rooms) * (1 - headroom)) if rooms else None
 
 
 def attention_for(

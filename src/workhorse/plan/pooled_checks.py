@@ -65,7 +65,7 @@ def findings(
         *check_overflow(model, build, card, pool),
         *check_model(model, wish.context_tokens),
         *doubts_as_findings(machine.doubts),
-        *check_room(model, wish, card, fit),
+        *check_room(machine, model, wish, card, fit),
     )
 
 
@@ -172,16 +172,18 @@ def check_overflow(
     )
 
 
-def check_room(model: Model, wish: Wish, card: Card | None, fit: Filled) -> tuple[Finding, ...]:
+def check_room(
+    machine: Machine, model: Model, wish: Wish, card: Card | None, fit: Filled
+) -> tuple[Finding, ...]:
     """The blocker for a model that does not fit."""
     if fit.fits:
         return ()
     need = show_bytes(fit.weight_bytes + fit.pool_bytes + fit.compute_bytes)
-    where = (
-        Text(f"{card.gpu.name} has", f"{card.gpu.name}")
-        if card
-        else Text("main memory has", "内存")
-    )
+    where = Text("main memory has", "内存")
+    if card is not None:
+        where = Text(f"{card.gpu.name} has", card.gpu.name)
+    elif len(machine.nodes) > 1:
+        where = Text("the memory node that it binds itself to has", "它所绑定的内存节点")
     asked = wish.context_tokens is not None
     return (
         Finding(
