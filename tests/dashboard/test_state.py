@@ -169,7 +169,7 @@ async def test_a_service_whose_history_cannot_be_read_goes_on(tmp_path: Path) ->
             assert answer.status == 200
         async with http.get("/workhorse/history?figure=waiting") as answer:
             assert answer.status == 503
-            assert "Move the file away" in (await answer.json())["error"]["message"]
+            assert "move it away" in (await answer.json())["error"]["message"]
 
 
 async def test_the_page_may_only_do_what_it_must(tmp_path: Path) -> None:

@@ -298,6 +298,21 @@ def test_what_nothing_tells_any_more_is_over() -> None:
     assert play.over == ["live.decode-collapsed"] and play.now == {}
 
 
+def test_what_was_wrong_with_an_engine_that_is_served_no_more_is_over() -> None:
+    play = Play().run(15).run(12, **engines(**SLOW))
+    assert play.raised == ["live.decode-collapsed"]
+    play.step(**engines(model_name="another"))
+    assert play.over == ["live.decode-collapsed"] and play.now == {}
+
+
+def test_a_card_that_was_planned_fuller_is_not_too_full() -> None:
+    plan = gpu_plan()
+    filled = replace(plan.budget[0], device="GPU 0", n_bytes=15 * GIB)
+    for budget, raised in ((plan.budget, ["live.vram-full"]), ((filled,), [])):
+        play = Play(replace(plan, budget=budget)).run(10, cards=(card(used_bytes=15 * GIB),))
+        assert play.raised == raised
+
+
 def test_one_slow_answer_among_several_is_its_clients() -> None:
     def mixed(index: int) -> dict[str, Any]:
         speeds = (100.0, 5.0, 95.0)

@@ -186,6 +186,27 @@ async def test_a_measurement_beside_other_programs_is_none(tmp_path: Path) -> No
     assert stage.codes == []
 
 
+async def test_a_measurement_beside_a_suspicion_is_none(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.engines = (engine(pid=None, waiting=99, decode_tokens_per_s=20.0),)
+    await stage.looks(2)
+    assert set(stage.codes) == {"live.decode-collapsed", "live.queue-full"}
+
+    def measured() -> None:
+        assert stage.watch.latest is not None  # this machine may be at work, the service's is not
+        stage.watch.latest = replace(stage.watch.latest, other_cpus_busy=0.0)
+        stage.watch.accept("horse", stage.plan, 20.0)
+
+    measured()
+    await stage.looks(3)
+    assert "live.decode-collapsed" in stage.codes
+    stage.engines = (engine(pid=None, decode_tokens_per_s=20.0),)
+    await stage.looks(3)
+    measured()  # slow, and nothing else: that is its speed
+    await stage.looks(3)
+    assert stage.codes == []
+
+
 async def test_new_settings_hold_from_then_on(tmp_path: Path) -> None:
     webhook = Webhook(None)
     stage = Stage(tmp_path, plan=gpu_plan(), cards=(FakeCard(used=12 << 30),), webhook=webhook)
@@ -195,6 +216,8 @@ async def test_new_settings_hold_from_then_on(tmp_path: Path) -> None:
     stage.watch.apply(msgspec.structs.replace(QUICK, vram_share=0.5, webhook=url))
     await stage.looks(4)
     assert stage.codes == ["live.vram-full"] and webhook.url == url
+    stage.watch.apply(msgspec.structs.replace(QUICK, on=False))
+    assert stage.codes == [] and stage.watch.latest is None
 
 
 async def test_a_guard_that_is_off_does_not_look(tmp_path: Path) -> None:

@@ -33,9 +33,23 @@ def _memory(view: View, card: CardReading) -> Iterator[Sign]:
     yield Sign(
         "live.vram-full",
         card_subject(card),
-        share > view.limits.vram_share,
+        share > _full_share(view, card, card.total_bytes),
         lambda: _memory_finding(card, share),
     )
+
+
+# What the driver and contexts of other sizes take beside what was planned.
+BESIDE_PLAN_SHARE = 0.03
+
+
+def _full_share(view: View, card: CardReading, total_bytes: int) -> float:
+    """From which share on a card is fuller than it should be.
+
+    A plan with less headroom, which its user wanted, fills it to more than the usual share.
+    """
+    lines = (line for plan in view.plans.values() for line in plan.budget)
+    planned = sum(line.n_bytes for line in lines if line.device == card_subject(card))
+    return max(view.limits.vram_share, planned / total_bytes + BESIDE_PLAN_SHARE)
 
 
 def _memory_finding(card: CardReading, share: float) -> Finding:

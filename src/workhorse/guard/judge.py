@@ -66,6 +66,7 @@ class Judge:
         for sign in self._signs(view):
             self._count(sign, at_s)
         self._end_silent(at_s)
+        self._forget_gone(reading, at_s)
         self.condemned = self.condemned.union(kernel_events.condemned(view))
         self._before = reading
         return tuple(
@@ -88,7 +89,7 @@ class Judge:
             yield from engine_place.look(view, engine, plan)
             yield from engine_weights.look(view, engine, plan)
             # Last: it learns only when nothing above is suspected.
-            suspected = self._suspects(engine.model_name, plan)
+            suspected = self.suspects(engine.model_name, plan)
             yield from self._speed(engine.model_name, plan).look(
                 view, engine, plan, suspected=suspected
             )
@@ -108,12 +109,13 @@ class Judge:
             known = self._speeds[name] = (plan, DecodeSpeed(Baseline(plan.forecast)))
         return known[1]
 
-    def _suspects(self, model_name: str, plan: Plan) -> bool:
+    def suspects(self, model_name: str, plan: Plan, *, but: str = "") -> bool:
+        """May something be wrong with an engine or what it runs on, `but` for this code?"""
         subjects = {model_name, "RAM", *(f"GPU {index}" for index in planned_cards(plan))}
         return any(
             one.condition.suspected
-            for (_, subject), one in self._watched.items()
-            if subject in subjects
+            for (code, subject), one in self._watched.items()
+            if subject in subjects and code != but
         )
 
     def _count(self, sign: Sign, at_s: float) -> None:
@@ -141,6 +143,17 @@ class Judge:
             ends_s = one.ends_s if one.event else one.looked_s + SILENT_S
             if ends_s is not None and at_s >= ends_s:
                 one.condition.close(at_s)
+
+    def _forget_gone(self, reading: Reading, at_s: float) -> None:
+        """What was wrong with an engine is over when it is served no more."""
+        before = self._before.engines if self._before else ()
+        gone = {one.model_name for one in before} - {one.model_name for one in reading.engines}
+        for (_, subject), one in self._watched.items():
+            if subject in gone:
+                one.condition.close(at_s)
+        for name in gone:
+            self._speeds.pop(name, None)
+            self._garbage.pop(name, None)
 
     def _alarm(self, key: Key, one: _Watched) -> Alarm:
         condition = one.condition

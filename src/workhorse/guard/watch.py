@@ -93,16 +93,24 @@ class Watch:
     def accept(self, name: str, plan: Plan, tokens_per_s: float) -> None:
         """Take over the service's own measurement as what is expected of it from now on.
 
-        Not one that was taken while other programs had most of the CPUs.
+        Not one that was taken while other programs had most of the CPUs, or while something else
+        was wrong that makes it slow: that would be what is usual from then on.
         """
         latest = self.latest
-        if latest is None or not any(crowded(latest, engine) for engine in latest.engines):
+        if latest is not None and any(crowded(latest, engine) for engine in latest.engines):
+            return
+        if not self._judge.suspects(name, plan, but="live.decode-collapsed"):
             self._judge.baseline(name, plan).accept(tokens_per_s)
 
     def apply(self, settings: GuardSettings) -> None:
-        """Go on by other settings; alarms that there are keep their counts."""
+        """Go on by other settings; alarms that there are keep their counts.
+
+        A guard that is turned off knows nothing any more, neither figures nor alarms.
+        """
         self._settings = settings
         self._judge.limits = limits_of(settings)
+        if not settings.on:
+            self.latest, self._judge = None, Judge(self._judge.limits)
         if self._webhook is not None:
             self._webhook.url = settings.webhook
 
