@@ -1,5 +1,7 @@
 """What the user declares of a service in a TOML file: address, limits, templates, the guard."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -7,7 +9,7 @@ import msgspec
 
 from workhorse.config import HOST, PORT
 from workhorse.errors import EXIT_USAGE, AppError
-from workhorse.text import Text
+from workhorse.text import Text, same
 from workhorse.units import MIB
 
 LARGEST_BYTES = 4 * MIB
@@ -17,8 +19,8 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the gateway listens."""
 
     host: str = HOST
-    port: int = PORT
-    certificate: str | None = None  # PEM files for TLS; both or none
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = PORT  # 0: a free one
+    certificate: str | None = None  # PEM files for TLS, by their whole path once read; both or none
     private_key: str | None = None
     names: tuple[str, ...] = ()  # host names that clients know it by, such as behind a proxy
 
@@ -134,22 +136,94 @@ def read_settings(path: Path) -> Settings:
     """The settings in a file; AppError that names the file, the place and what is wrong there."""
     try:
         if path.stat().st_size > LARGEST_BYTES:
-            raise _unreadable(path, f"larger than {LARGEST_BYTES} bytes")
+            raise _unusable(path, same(f"> {LARGEST_BYTES} B"))
         document = path.read_bytes()
     except OSError as error:
-        raise _unreadable(path, error.strerror or str(error)) from error
+        check = Text("Check the path.", "请检查路径。")
+        raise _unusable(path, same(error.strerror or str(error)), check) from error
     try:
-        return msgspec.toml.decode(document, type=Settings)
+        settings = msgspec.toml.decode(document, type=Settings)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _unreadable(path, str(error)) from error
+        raise _unusable(path, _in_words(str(error))) from error
+    folder, serve = path.absolute().parent, settings.serve
+    # A service is started in another folder than the one in which its settings were written.
+    serve = msgspec.structs.replace(
+        serve,
+        certificate=serve.certificate and str(folder / serve.certificate),
+        private_key=serve.private_key and str(folder / serve.private_key),
+    )
+    return msgspec.structs.replace(settings, serve=serve)
 
 
-def _unreadable(path: Path, why: str) -> AppError:
+# What msgspec says of a value (0.20, 2026-11), and the same for who wrote the file.
+_AT = re.compile(r" - at `\$\.?(.*)`$")
+_KINDS = {
+    "int": Text("a whole number", "整数"),
+    "float": Text("a number", "数字"),
+    "bool": Text("true or false", "true 或 false"),
+    "str": Text("a text in quotes", "带引号的文本"),
+    "array": Text("an array", "数组"),
+    "object": Text("a table", "表"),
+}
+_BOUNDS = {
+    ">=": Text("at least", "不小于"),
+    "<=": Text("at most", "不大于"),
+    ">": Text("more than", "大于"),
+    "<": Text("less than", "小于"),
+}
+_WORDS: tuple[tuple[str, Callable[[str, re.Match[str]], Text]], ...] = (
+    (
+        r"Object contains unknown field `(.*)`",
+        lambda at, m: Text(
+            f"there is no setting `{at}{'.' if at else ''}{m[1]}`",
+            f"没有名为 `{at}{'.' if at else ''}{m[1]}` 的配置项",
+        ),
+    ),
+    (
+        r"Object missing required field `(.*)`",
+        lambda at, m: Text(f"`{at}` lacks its `{m[1]}`", f"`{at}` 缺少 `{m[1]}`"),
+    ),
+    (
+        r"Expected `(int|float|bool|str|array|object)(?: \| null)?`, got `.*`",
+        lambda at, m: Text(f"`{at}` has to be {_KINDS[m[1]].en}", f"`{at}` 应为{_KINDS[m[1]].zh}"),
+    ),
+    (
+        r"Expected `.*` (>=|<=|>|<) (\S+)",
+        lambda at, m: Text(
+            f"`{at}` has to be {_BOUNDS[m[1]].en} {m[2]}", f"`{at}` 应{_BOUNDS[m[1]].zh} {m[2]}"
+        ),
+    ),
+    (
+        r"Invalid enum value (.*)",
+        lambda at, m: Text(f"`{at}` cannot be {m[1]}", f"`{at}` 不能是 {m[1]}"),
+    ),
+    (
+        r"Expected `str` matching regex .*",
+        lambda at, _: Text(f"`{at}` is not written as it has to be", f"`{at}` 的写法不正确"),
+    ),
+)
+
+
+def _in_words(said: str) -> Text:
+    """What the reader of the file says, in plain words where they are known."""
+    place = _AT.search(said)
+    at, what = (place[1], said[: place.start()]) if place else ("", said)
+    for pattern, words in _WORDS:
+        if match := re.fullmatch(pattern, what, re.DOTALL):
+            return words(at, match)
+    return same(said)
+
+
+def _unusable(path: Path, why: Text, next_step: Text | None = None) -> AppError:
     return AppError(
-        Text(f"The settings in {path} cannot be used: {why}.", f"无法使用配置文件 {path}：{why}。"),
         Text(
+            f"The settings in {path} cannot be used: {why.en}.",
+            f"无法使用配置文件 {path}：{why.zh}。",
+        ),
+        next_step
+        or Text(
             "Mend the file; docs/settings.md has every setting.",
-            "请修改该文件；docs/settings.md 列出了所有配置项。",
+            "请修改该文件；docs/settings.zh.md 列出了所有配置项。",
         ),
         exit_code=EXIT_USAGE,
     )
