@@ -37,6 +37,10 @@ VERBS: dict[str, Text] = {
         "measure how fast a model will be here, before its weights are downloaded",
         "下载权重之前，先在本机测出模型的速度",
     ),
+    "convert": Text(
+        "turn a BF16 model into FP16 for cards without BF16, safely",
+        "将 BF16 模型安全地转换为 FP16，供不支持 BF16 的显卡使用",
+    ),
     "diagnose": Text(
         "find the cause of a failure in a log, and the fix", "从日志找出故障原因与解决办法"
     ),
