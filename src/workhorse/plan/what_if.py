@@ -6,7 +6,9 @@ from difflib import get_close_matches
 
 from workhorse.errors import EXIT_USAGE, AppError
 from workhorse.knowledge.cpus import CpuLine, cpu_line_named, memory_rate_mt_s
+from workhorse.knowledge.engine_environments import environments, environments_for
 from workhorse.knowledge.gpus import Card, bare_name, cards
+from workhorse.knowledge.versions import version, version_range
 from workhorse.plan.checks import architecture
 from workhorse.records import (
     Core,
@@ -43,6 +45,8 @@ _KNOWS = (
     "--verbosity", "--cors-origins", "--no-ui", "--kv-unified", "--kv-unified-per-slot",
 )  # fmt: skip
 _FORMS = ("flash-attn takes a value", "verbosity has levels")
+# Of vLLM's options the one that a plan asks for (knowledge/engine_options.toml).
+_ATTENTION_OPTION, _HAS_IT = "--attention-backend", ">=0.13.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,4 +306,32 @@ def assumed_build(machine: Machine) -> EngineBuild | None:
         knows=_KNOWS,
         source="llama.cpp 0c1e570; `workhorse engine build` makes it",
         forms=_FORMS,
+    )
+
+
+def assumed_environment(machine: Machine, word: str) -> EngineBuild | None:
+    """The environment that `engine install WORD` would give that machine; None: there is none."""
+    known = [gpu.compute_capability for gpu in machine.gpus if gpu.compute_capability is not None]
+    named = [recipe for recipe in environments() if recipe.name == word]
+    recipe = next(iter(named or environments_for(word, max(known, default=None))), None)
+    if recipe is None:
+        return None
+    reached = dict.fromkeys(
+        architecture(gpu)
+        for gpu in machine.gpus
+        if gpu.compute_capability is not None and recipe.is_for(gpu.compute_capability)
+    )
+    its = version(recipe.version)
+    newer = its is not None and version_range(_HAS_IT).holds(its)
+    return EngineBuild(
+        engine=recipe.engine,
+        kind="environment",
+        command=(f"{recipe.name}/bin/python", "-m", recipe.module),
+        version=f"{recipe.engine} {recipe.version} ({recipe.name}, assumed)",
+        needs_flags=recipe.needs_flags,
+        gpu_architectures=tuple(name for name in reached if name is not None),
+        openmp=None,
+        library_dir=None,
+        knows=(_ATTENTION_OPTION,) if newer else (),
+        source=recipe.source,
     )

@@ -10,6 +10,7 @@ from workhorse.engines.find import embedded_build
 from workhorse.engines.openmp import ensure_openmp
 from workhorse.engines.supply.builds import Builds
 from workhorse.engines.supply.pick import Picked, named_engine
+from workhorse.engines.supply.pick_environment import named_environment
 from workhorse.errors import EXIT_NO, AppError
 from workhorse.machine.probe import probe
 from workhorse.models.embedded import embedded_model
@@ -26,7 +27,16 @@ from workhorse.plan.wish import Wish, slots_for
 from workhorse.records import EngineBuild, Machine, Model, Plan, Reason, Stored
 from workhorse.store import Store
 from workhorse.text import Text
-from workhorse.up.pick import asks_for_pooled, is_pooled, pick, refuse_format
+from workhorse.up.pick import (
+    AUTO,
+    LLAMACPP,
+    POOLED,
+    asks_for_pooled,
+    assume,
+    is_pooled,
+    pick,
+    refuse_format,
+)
 from workhorse.up.room import Held, without
 
 Fetching = Callable[[int, int | None], None]
@@ -111,7 +121,9 @@ def decide(
 
 def checkpoint_of(ask: Ask) -> Stored | None:
     """The checkpoint on this machine that is asked for; None for a GGUF file or one elsewhere."""
-    if not ask.model or ask.quant is not None or ask.parts or ask.machine_root:
+    if not ask.model or ask.quant is not None:
+        return None
+    if (ask.parts or ask.machine_root) and not wants_checkpoint(ask):
         return None
     folder = local_checkpoint(ask.model, first=wants_checkpoint(ask))
     return None if folder is None else read_stored(folder)
@@ -151,7 +163,10 @@ def look_around(
     if ask.parts is not None or ask.machine_root is not None:
         machine = composed_machine(ask.parts) if ask.parts else probe(ask.machine_root or Path("/"))
         named = None
-        if ask.engine is not None and names_a_build(ask.engine):
+        if ask.engine is not None and asks_for_pooled(ask.engine):
+            here = named_environment(ask.engine, builds)
+            named = Picked(here.build) if here else assume(str(ask.engine), machine)
+        elif ask.engine is not None and names_a_build(ask.engine):
             named = named_engine(ask.engine, builds)
         return Ground(machine, named or assumed_engine(machine), ())
     folder = local_folder(ask.model) if ask.model else None
@@ -174,7 +189,7 @@ def look_around(
 
 def names_a_build(engine: Path) -> bool:
     """Whether `--engine` names one build, and not a kind of engine."""
-    return str(engine) not in ("auto", "llama.cpp", "vllm", "lmdeploy")
+    return str(engine) not in (AUTO, LLAMACPP, *POOLED)
 
 
 def learned_here(

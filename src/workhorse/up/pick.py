@@ -1,5 +1,6 @@
 """The engine for a model on this machine: what the user named, or what fits best and why."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,11 @@ from workhorse.engines.supply.pick_environment import (
     named_environment,
     none_installed,
 )
-from workhorse.errors import EXIT_USAGE, AppError
+from workhorse.errors import EXIT_NO, EXIT_USAGE, AppError
+from workhorse.knowledge.engine_environments import environments
 from workhorse.plan.speed import Experience
-from workhorse.records import EngineBuild, Machine, Rejected
+from workhorse.plan.what_if import assumed_environment
+from workhorse.records import EngineBuild, Machine, Reason, Rejected
 from workhorse.text import Text
 
 AUTO, LLAMACPP = "auto", "llama.cpp"
@@ -29,8 +32,30 @@ def is_pooled(build: EngineBuild) -> bool:
 
 
 def asks_for_pooled(engine: Path | None) -> bool:
-    """Whether the word of `--engine` can only mean such an engine."""
-    return engine is not None and str(engine) in POOLED
+    """Whether the word of `--engine` can only mean such an engine: its name, or an environment."""
+    if engine is None:
+        return False
+    word = str(engine)
+    known = (*POOLED, *(recipe.name for recipe in environments()))
+    return word in known or (os.sep in word and (engine.expanduser() / "bin" / "python").exists())
+
+
+def assume(word: str, machine: Machine) -> Picked:
+    """The environment that would be installed on a machine that is not here; AppError for none."""
+    build = assumed_environment(machine, word)
+    if build is None:
+        raise AppError(
+            Text(
+                f"There is no {word} for that machine's cards.", f"没有适用于该机器显卡的 {word}。"
+            ),
+            Text("llama.cpp runs there: leave out --engine.", "可用 llama.cpp：请去掉 --engine。"),
+            exit_code=EXIT_NO,
+        )
+    because = Text(
+        "Assumed, because the machine is not here: `workhorse engine install` gives it such a one.",
+        "该机器不在本地，故作此假定：可用 `workhorse engine install` 安装。",
+    )
+    return Picked(build, (Reason("engine", build.version, because),))
 
 
 def pick(
