@@ -20,7 +20,7 @@ from workhorse.records import Machine
 from workhorse.run.live_processes import carrying
 from workhorse.text import Text
 from workhorse.up.decide import Ask
-from workhorse.up.reload import Change
+from workhorse.up.reload import Change, with_cache_of
 from workhorse.up.service import Service
 
 pytestmark = pytest.mark.timeout(600)  # a service starts in seconds, on a busy machine in more
@@ -69,6 +69,20 @@ async def test_what_has_not_changed_goes_on(tmp_path: Path, small_model: Path) -
         before = service.pids()
         assert await reload(service) == (Change("small", "kept"),)
         assert service.pids() == before
+        plan = service.engines[0].plan
+    # The fake engine has no prompt cache, whose size is other with each look at free memory.
+    for was, now, counts in ((900, 1000, 900), (900, 800, 900), (0, 900, 900), (900, 300, 300)):
+        old, new = (replace(plan, prompt_cache_bytes=size) for size in (was, now))
+        assert with_cache_of(old, new).prompt_cache_bytes == counts
+
+
+async def test_what_holds_from_the_next_start_on_is_told(tmp_path: Path, small_model: Path) -> None:
+    config = f'[[model]]\nmodel = "{small_model}"\n'
+    async with serving(tmp_path, None, config=config) as service:
+        assert service.ask.config is not None
+        service.ask.config.write_text(config + "[queue]\nlength = 1\n[limits]\nbody_mib = 1\n")
+        await reload(service)
+        assert "what [limits], [queue] now says holds from the next start on" in told(service)
 
 
 async def test_the_new_engine_takes_over_from_beside(tmp_path: Path, small_model: Path) -> None:

@@ -41,10 +41,12 @@ def run(args: argparse.Namespace) -> int:
     from workhorse.up.outside import reload
 
     file = the_service(args.port)
-    with console(stderr=True).status("") as waiting:
+    told = console(stderr=True)
+    with told.status(""):
         for document in reload(file, restart=args.restart):
             if "stage" in document:
-                waiting.update(text_of(document["stage"]).in_language(args.lang))
+                stage = text_of(document["stage"]).in_language(args.lang)
+                told.print(f"· {stage}", markup=False)
             elif "error" in document:
                 error = document["error"]
                 raise AppError(text_of(error["what"]), text_of(error["next_step"]))

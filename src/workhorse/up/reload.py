@@ -7,7 +7,7 @@ refused in either case, and what does not start leaves what was there.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from workhorse.errors import EXIT_NO, AppError
@@ -85,7 +85,10 @@ class Reload:
         before = known.decision.machine if known and known.decision else None
         decision = await new.decide(None if before is None else Running(held, before))
         refuse_blocked(decision.plan)
-        loads = await asyncio.to_thread(loaded_by, decision.plan)
+        compared = decision.plan
+        if old is not None and old.decision is not None:
+            compared = with_cache_of(old.decision.plan, compared)
+        loads = await asyncio.to_thread(loaded_by, compared)
         fits = before is not None and fits_beside(decision.plan, decision.machine, held)
         return Step(old, new, same=old is not None and loads == old.loaded, beside=fits)
 
@@ -110,11 +113,18 @@ class Reload:
         return Change(name, "restarted")
 
     def _tell_what_stays(self, settings: Settings) -> None:
-        if settings.serve != self._service.settings.serve:
+        before = self._service.settings
+        pairs = {
+            "[serve]": settings.serve == before.serve,
+            "[limits]": settings.limits == before.limits,
+            "[queue]": settings.queue == before.queue,
+        }
+        changed = [table for table, same in pairs.items() if not same]
+        if changed:
             self._say(
                 Text(
-                    "what [serve] says holds from the next start on",
-                    "[serve] 中的设置将在下次启动时生效",
+                    f"what {', '.join(changed)} now says holds from the next start on",
+                    f"{'、'.join(changed)} 中的更改将在下次启动时生效",
                 )
             )
 
@@ -263,6 +273,16 @@ def memory_held(engine: Engine) -> Held:
         return Held()
     vitals = read_vitals(process.pid, process.launch.port)
     return held_by(engine.plan, vitals.held_bytes if vitals else None)
+
+
+def with_cache_of(before: Plan, plan: Plan) -> Plan:
+    """The plan with the prompt cache of the one before, unless it is of another order.
+
+    Its size follows the memory that is free at the moment: without this no two plans are equal.
+    """
+    old_bytes, new_bytes = before.prompt_cache_bytes, plan.prompt_cache_bytes
+    near = new_bytes / 2 <= old_bytes <= new_bytes * 2
+    return replace(plan, prompt_cache_bytes=old_bytes) if near else plan
 
 
 def refuse_blocked(plan: Plan) -> None:
