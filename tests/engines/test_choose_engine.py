@@ -62,6 +62,19 @@ def test_what_was_measured_here_goes_before_what_is_usual() -> None:
     assert one_only.chosen == LMDEPLOY
 
 
+def test_of_two_versions_the_preferred_is_taken_and_not_the_one_that_sorts_last() -> None:
+    older = Contender("vllm-0.9.2-xformers", pooled.vllm("0.9.2", on_card=True))
+    for order in ((older, VLLM), (VLLM, older)):
+        choice = choose_engine(order, wanted("safetensors"), pooled.machine(V100))
+        assert choice.chosen == VLLM
+
+
+def test_llama_cpp_without_code_for_the_card_goes_after_an_engine_that_has_it() -> None:
+    on_cpu = Contender("llama.cpp", builders.EMBEDDED)
+    choice = choose_engine((on_cpu, VLLM), wanted(*BOTH), pooled.machine(V100))
+    assert choice.chosen == VLLM
+
+
 def test_a_model_that_no_engine_here_knows() -> None:
     strange = replace(wanted("safetensors"), stored=replace(pooled.stored(), classes=("Zebra",)))
     choice = choose_engine((VLLM_CPU,), strange, pooled.machine())

@@ -225,29 +225,32 @@ def try_out(work: Work, folder: Path, manifest: Manifest, machine: Machine) -> l
     proof = replace(proof, answer=answer.text, took_s=round(answer.took_s, 2))
     found = [answered(manifest, answer.text, answer.took_s)]
     if gpu_nearness(manifest, machine):
-        told, attention_right = try_card(work, folder, manifest, sees=asked.gpu_architectures != ())
+        told, proof = try_card(work, folder, manifest, proof, sees=asked.gpu_architectures != ())
         found += told
-        proof = replace(proof, attention_right=attention_right)
     write_proof(folder, proof)
     return found
 
 
 def try_card(
-    work: Work, folder: Path, manifest: Manifest, *, sees: bool
-) -> tuple[list[Finding], bool | None]:
-    """What the card says of the build's code, and whether its attention is right."""
+    work: Work, folder: Path, manifest: Manifest, proof: Proof, *, sees: bool
+) -> tuple[list[Finding], Proof]:
+    """What the card says of the build's code, and the proof with it."""
     if not sees:
-        return [card_not_seen(manifest)], None
+        return [card_not_seen(manifest)], replace(proof, card_right=False)
     if not has_test(manifest):
-        return [], None
+        return [], proof
     logs, found = work.where.logs, []
     plain, attention = Text("arithmetic", "运算"), Text("flash attention", "flash attention")
     work.tell.stage(Text("comparing the card with the CPU", "对比显卡与 CPU 的结果"))
-    compared = compare(folder, PLAIN, logs / f"card-{manifest.name}.log")
-    found.append(card_finding(manifest, compared, plain))
-    compared = compare(folder, ATTENTION, logs / f"card-attention-{manifest.name}.log")
-    found.append(card_finding(manifest, compared, attention))
-    return found, compared.good if compared else None
+    of_all = compare(folder, PLAIN, logs / f"card-{manifest.name}.log")
+    found.append(card_finding(manifest, of_all, plain))
+    of_attention = compare(folder, ATTENTION, logs / f"card-attention-{manifest.name}.log")
+    found.append(card_finding(manifest, of_attention, attention))
+    return found, replace(
+        proof,
+        card_right=of_all.good if of_all else None,
+        attention_right=of_attention.good if of_attention else None,
+    )
 
 
 def remove_builds(work: Work, names: Sequence[str], *, tools: bool) -> int:

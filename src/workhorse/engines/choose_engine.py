@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from workhorse.engines.adapter import adapter_named
+from workhorse.knowledge.engine_environments import environments
 from workhorse.plan.checks import usable_gpus
 from workhorse.plan.placement import Card
 from workhorse.plan.pooled_checks import check_class, check_packing
@@ -19,7 +20,7 @@ Format = Literal["gguf", "safetensors"]
 # its minute of start (one H200, llama.cpp Q4_K_M 7B: 8 clients get 2.7 times what one gets,
 # measured 2026-11; vLLM and TurboMind are published with ten times and more).
 MANY_USERS = 4
-TURING_OR_OLDER = (8, 0)
+AMPERE = (8, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def choose_engine(
             f"本机实测该模型最快：单请求 {show_rate(speeds[best.name])}。",
         )
     else:
-        best = max(fitting, key=lambda one: suits(one.build, wanted, machine))
+        best = max(fitting, key=lambda one: (suits(one.build, wanted, machine), -rank(one)))
         because = kind_words(best.build, wanted, machine)
     for one in fitting:
         if one is not best:
@@ -119,15 +120,22 @@ def measured(build: EngineBuild, wanted: Wanted, history: Sequence[Experience]) 
     return found[0] if found else None  # the newest comes first
 
 
-def suits(build: EngineBuild, wanted: Wanted, machine: Machine) -> tuple[int, str]:
-    """How well the kind of engine fits; the version decides among equals."""
+def suits(build: EngineBuild, wanted: Wanted, machine: Machine) -> int:
+    """How well the kind of engine fits, the best the highest."""
     if build.engine == "llama.cpp":
-        return (2 if wanted.users < MANY_USERS or not machine.gpus else 0, build.version)
-    if not build.gpu_architectures:  # computes on the CPU: for a card that it leaves idle, last
-        return (0 if machine.gpus else 1, build.version)
-    old = best_capability(machine) < TURING_OR_OLDER
+        if machine.gpus and not usable_gpus(machine, build):
+            return 0  # it would leave the card idle
+        return 2 if wanted.users < MANY_USERS or not machine.gpus else 0
+    if not build.gpu_architectures:
+        return 0 if machine.gpus else 1
+    old = best_capability(machine) < AMPERE
     first = "lmdeploy" if old else "vllm"
-    return (3 if build.engine == first else 1, build.version)
+    return 3 if build.engine == first else 1
+
+
+def rank(one: Contender) -> int:
+    """The place of an environment among those of its engine, the one to prefer first."""
+    return next((r.rank for r in environments() if r.name == one.name), 0)
 
 
 def best_capability(machine: Machine) -> tuple[int, int]:

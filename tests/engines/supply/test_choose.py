@@ -16,6 +16,7 @@ from workhorse.engines.supply.proof import (
     Proof,
     architectures_reached,
     program_sha256,
+    proven_build,
     read_proof,
     write_proof,
 )
@@ -94,6 +95,18 @@ def test_one_that_has_not_answered_here() -> None:
     choice = choose_build([Candidate(MANIFEST, False)], EMBEDDED, machine())
     assert choice.name is None
     assert "engine verify b" in choice.rejected[0].because.en
+
+
+def test_one_whose_card_was_wrong_is_not_taken_for_that_card() -> None:
+    volta = replace(MANIFEST, sass=("sm_70",))
+    wrong = Candidate(volta, True, card_wrong=True)
+    with_card = machine(gpus=(builders.gpu(),))
+    choice = choose_build([wrong], EMBEDDED, with_card)
+    assert choice.name is None
+    assert "engine verify b" in choice.rejected[0].because.en
+    other = Candidate(replace(volta, name="a", built_at="2026-01-01T00:00:00+00:00"), True)
+    assert choose_build([wrong, other], EMBEDDED, with_card).name == "a"
+    assert choose_build([wrong], EMBEDDED, machine()).name == "b"  # no such card is here any more
 
 
 def test_where_the_embedded_engine_does_not_run() -> None:
@@ -193,6 +206,26 @@ def test_an_installed_build_gets_into_the_plan(tmp_path: Path) -> None:
     assert picked.build.needs_flags == FLAGS
     assert picked.build.knows == ("--model",)
     assert picked.reasons[0].value == "b"
+
+
+@pytest.mark.parametrize(
+    ("record", "seen", "on"),
+    [
+        (None, None, True),
+        (None, True, True),
+        (None, False, False),
+        ("unproven", None, False),
+        ("unproven", True, True),
+        ("unproven", False, False),
+        ("proven", False, False),
+    ],
+)
+def test_attention_is_what_the_card_that_is_here_says(
+    record: str | None, seen: bool | None, on: bool, tmp_path: Path
+) -> None:
+    manifest = replace(MANIFEST, flash_attention=record)  # type: ignore[arg-type]
+    proof = Proof("0", "2026", "v", (), (), "a", 1.0, attention_right=seen)
+    assert proven_build(tmp_path, manifest, proof).flash_attention is on
 
 
 def test_the_cards_that_a_build_reaches(tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ _NEARNESS = ("none", "ptx", "same major", "exact")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One installed build and whether it has generated a text on this machine."""
+    """One installed build and what is known of it on this machine."""
 
     manifest: Manifest
-    proven: bool
+    proven: bool  # it has generated a text
+    card_wrong: bool = False  # a card computed with it otherwise than the CPU, or was not seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,12 @@ def unfit(candidate: Candidate, machine: Machine) -> Text | None:
         return Text(
             f"It has not answered on this machine yet: workhorse engine verify {manifest.name}",
             f"尚未在本机验证：workhorse engine verify {manifest.name}",
+        )
+    if candidate.card_wrong and gpu_nearness(manifest, machine):
+        return Text(
+            "On the card that is here it did not compute as on the CPU: workhorse engine verify "
+            f"{manifest.name}",
+            f"它在本机显卡上的结果与 CPU 不一致：workhorse engine verify {manifest.name}",
         )
     return None
 

@@ -69,8 +69,10 @@ def pick_engine(
         own = embedded()
     except AppError as error:
         missing = error
+    proofs = [(b.manifest, read_proof(b.folder, b.manifest)) for b in sound]
     candidates = [
-        Candidate(b.manifest, read_proof(b.folder, b.manifest) is not None) for b in sound
+        Candidate(manifest, proof is not None, proof is not None and proof.card_right is False)
+        for manifest, proof in proofs
     ]
     choice = choose_build(candidates, own.needs_flags if own else None, machine)
     reasons = (choice.reason,) if found else ()

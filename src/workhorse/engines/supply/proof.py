@@ -27,6 +27,8 @@ class Proof:
     took_s: float  # from the start of the process to the end of the answer
     # Whether a card that is here computed attention as the CPU does; None: not asked.
     attention_right: bool | None = None
+    # Whether it saw the card and computed the rest so too.
+    card_right: bool | None = None
 
 
 def program_sha256(manifest: Manifest) -> str:
@@ -66,7 +68,11 @@ def proven_build(folder: Path, manifest: Manifest, proof: Proof) -> EngineBuild:
         knows=proof.knows,
         source=f"{manifest.source.package} {manifest.source.version}, {manifest.compiler}",
         forms=proof.forms,
-        flash_attention=manifest.flash_attention != "unproven" or proof.attention_right is True,
+        flash_attention=(
+            manifest.flash_attention != "unproven"
+            if proof.attention_right is None
+            else proof.attention_right
+        ),
     )
 
 
