@@ -23,6 +23,7 @@ class FileServer:
     ranges: bool = True
     password: str | None = None  # basic auth as user:password
     redirects: dict[str, str] = field(default_factory=dict)  # path -> address
+    more_headers: dict[str, dict[str, str]] = field(default_factory=dict)  # by path
     refusals: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
     script: list[Behaviour] = field(default_factory=list)  # one a request, then served whole
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -50,7 +51,8 @@ class Answer(BaseHTTPRequestHandler):
         if self.path in state.refusals:
             return self.status(*state.refusals[self.path])
         if self.path in state.redirects:
-            return self.status(302, {"Location": state.redirects[self.path]})
+            more = state.more_headers.get(self.path, {})
+            return self.status(302, {"Location": state.redirects[self.path], **more})
         behave = state.script.pop(0) if state.script else Answer.whole
         return behave(self)
 
@@ -93,6 +95,8 @@ class Answer(BaseHTTPRequestHandler):
             self.send_header("Accept-Ranges", "bytes")
         if state.etag:
             self.send_header("ETag", state.etag)
+        for name, value in state.more_headers.get(self.path, {}).items():
+            self.send_header(name, value)
         kind = "text/html" if self.path.endswith("/") else "application/octet-stream"
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))

@@ -33,6 +33,10 @@ VERBS: dict[str, Text] = {
         "诊断本机的问题、代价与对策",
     ),
     "plan": Text("decide how a model would run here, before anything starts", "启动前先定方案"),
+    "pull": Text(
+        "bring a model here, whole and checked, in the quant that suits this machine",
+        "下载模型：自动选择适合本机的量化，断点续传并核对校验值",
+    ),
     "rehearse": Text(
         "measure how fast a model will be here, before its weights are downloaded",
         "下载权重之前，先在本机测出模型的速度",

@@ -90,12 +90,12 @@ def run(args: argparse.Namespace) -> int:
 def dry_run(ask: "Ask", args: argparse.Namespace) -> int:
     """The plan and the exact engine command, of each model that would be served."""
     from workhorse.settings import Settings, read_settings
-    from workhorse.up.asks import asks_of
+    from workhorse.up.asks import asks_of, from_here
     from workhorse.up.decide import decide
 
     settings = read_settings(ask.config) if ask.config else Settings()
     with LateBar(FETCHING, args.lang) as fetching:
-        asked = asks_of(ask, settings)
+        asked = [from_here(one, places().models) for one in asks_of(ask, settings)]
         decisions = [decide(one, places(), fetching.step) for one in asked]
     documents = [show_dry(*both, args) for both in zip(asked, decisions, strict=True)]
     if args.json:

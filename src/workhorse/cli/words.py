@@ -24,6 +24,9 @@ VARIABLES: dict[str, Text] = {
         "a token for gated and private models; it is sent to that hub alone",
         "用于受限或私有模型的令牌，只发送给该站点",
     ),
+    "HF_HUB_OFFLINE": Text(
+        "1: `pull` uses no network, as with --offline", "设为 1：`pull` 不使用网络，同 --offline"
+    ),
     "MODELSCOPE_ENDPOINT": Text(
         "the address that `ms:owner/name` is read from",
         "读取 `ms:所有者/名称` 所用的地址",

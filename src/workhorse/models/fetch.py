@@ -138,7 +138,7 @@ class _Transfer:
             if total_bytes is not None and part.size_bytes > total_bytes:
                 found_bytes = part.size_bytes
                 part.restart(None)
-                raise _wrong_size(found_bytes, total_bytes)
+                raise wrong_size(found_bytes, total_bytes)
             self.progress(part.size_bytes, total_bytes)
         if total_bytes is not None and part.size_bytes < total_bytes:
             raise Interrupted("the connection ended early")
@@ -147,7 +147,7 @@ class _Transfer:
         if remote.total_bytes is None or self.size_bytes is None:
             return remote.total_bytes if self.size_bytes is None else self.size_bytes
         if remote.total_bytes != self.size_bytes:
-            raise _wrong_size(remote.total_bytes, self.size_bytes)
+            raise wrong_size(remote.total_bytes, self.size_bytes)
         return self.size_bytes
 
     def _given_up(self, reason: str) -> AppError:
@@ -164,7 +164,8 @@ class _Transfer:
         )
 
 
-def _wrong_size(found_bytes: int, expected_bytes: int) -> Unreachable:
+def wrong_size(found_bytes: int, expected_bytes: int) -> Unreachable:
+    """The error for a file of another size than the one that is known."""
     return Unreachable(
         Text(
             f"The server has another file than the one we know: {found_bytes} bytes instead of "

@@ -157,7 +157,7 @@ class AddressFolder:
         parts = urlsplit(url)
         login, _, place = parts.netloc.rpartition("@")
         # A name and password stay out of addresses that are shown, and urllib wants them apart.
-        self._headers = {"Authorization": _basic(login)} if login else {}
+        self.headers = {"Authorization": _basic(login)} if login else {}
         self._parts = parts._replace(
             netloc=place, path=quote(parts.path, safe=_KEPT), query=quote(parts.query, safe=_KEPT)
         )
@@ -186,7 +186,7 @@ class AddressFolder:
         """Positioned reads of one file, and its size."""
         remote = RemoteFile(
             self._address(file),
-            self._headers,
+            self.headers,
             first_piece_bytes=first_piece_bytes,
             pause=self._pause,
         )
@@ -200,11 +200,19 @@ class AddressFolder:
     def document(self, file: str, max_bytes: int) -> bytes | None:
         """A small file whole; None when there is none of that name."""
         try:
-            return fetch_document(self._address(file), self._headers, max_bytes, self._pause)[0]
+            return fetch_document(self._address(file), self.headers, max_bytes, self._pause)[0]
         except Refused as refusal:
             if refusal.status in (403, 404, 410):
                 return None
             raise refusal.explained() from refusal
+
+    def addresses(self, file: str) -> list[str]:
+        """Where one file is."""
+        return [self._address(file)]
+
+    def explained(self, refusal: Refused, _file: str | None) -> AppError:
+        """The error for the user where the server refuses."""
+        return refusal.explained()
 
     def _path(self, file: str) -> str:
         return self._parts.path if file == self.file else f"{self._folder}/{quote(file)}"

@@ -4,8 +4,9 @@ import difflib
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from email.message import Message
-from typing import TypeVar
+from typing import Literal, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -28,10 +29,16 @@ NEAR_NAMES = 3
 _NEXT_PAGE = re.compile(r'<([^>]+)>;\s*rel="?next"?')
 
 
+class _HfLfs(msgspec.Struct):
+    oid: str | None = None  # the SHA-256
+
+
 class _HfEntry(msgspec.Struct):
     path: str
     type: str = "file"
     size: int | None = None
+    oid: str | None = None  # git's own hash of a small file
+    lfs: _HfLfs | None = None
 
 
 class _HfSibling(msgspec.Struct):
@@ -47,6 +54,7 @@ class _MsEntry(msgspec.Struct):
     Path: str = ""
     Type: str = "blob"
     Size: int | None = None
+    Sha256: str | None = None
 
 
 class _MsFiles(msgspec.Struct):
@@ -57,6 +65,21 @@ class _MsListing(msgspec.Struct):
     Code: int = 200
     Message: str | None = None
     Data: _MsFiles | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """The hash by which the hub knows a file, in hex: SHA-256, or git's SHA-1 of a small file."""
+
+    kind: Literal["sha256", "git-sha1"]
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    path: str
+    size_bytes: int | None = None
+    digest: Digest | None = None
 
 
 class HubFolder:
@@ -72,8 +95,14 @@ class HubFolder:
         self.label = source.label
         self._pause = pause
         self._listing: dict[str, int | None] | None = None
+        self._digests: dict[str, Digest] = {}
         token = environment.get("HF_TOKEN", "").strip() if source.hub == "hf" else ""
         self._headers = {"Authorization": f"Bearer {_checked(token)}"} if token else {}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What requests to the hub itself carry; not for the hosts that it redirects to."""
+        return dict(self._headers)
 
     def name_of(self, file: str) -> str:
         """How errors and records call one file."""
@@ -85,9 +114,16 @@ class HubFolder:
             try:
                 found = self._list_hf() if self.source.hub == "hf" else self._list_ms()
             except Refused as refusal:
-                raise self._explained(refusal, None) from refusal
-            self._listing = {path: size for path, size in found if path.isprintable()}
+                raise self.explained(refusal, None) from refusal
+            entries = [entry for entry in found if entry.path.isprintable()]
+            self._listing = {entry.path: entry.size_bytes for entry in entries}
+            self._digests = {e.path: e.digest for e in entries if e.digest is not None}
         return self._listing
+
+    def digests(self) -> dict[str, Digest]:
+        """The hashes that the hub's listing gives, by file; a mirror may give none."""
+        self.listing()
+        return self._digests
 
     def opened(self, file: str, first_piece_bytes: int = FIRST_PIECE_BYTES) -> tuple[ReadAt, int]:
         """Positioned reads of one file, and its size."""
@@ -101,7 +137,7 @@ class HubFolder:
         try:
             return self._from_first(file, ask)
         except Refused as refusal:
-            raise self._explained(refusal, file) from refusal
+            raise self.explained(refusal, file) from refusal
 
     def document(self, file: str, max_bytes: int) -> bytes | None:
         """A small file whole; None when the repository has none of that name."""
@@ -114,7 +150,7 @@ class HubFolder:
         except Refused as refusal:
             if refusal.status == 404 and self._code(refusal.headers) in ("EntryNotFound", ""):
                 return None
-            raise self._explained(refusal, file) from refusal
+            raise self.explained(refusal, file) from refusal
 
     def addresses(self, file: str) -> list[str]:
         """Where one file is; ModelScope has two doors, and a mirror of it may have either."""
@@ -139,11 +175,11 @@ class HubFolder:
                     raise
         return ask(last)
 
-    def _list_hf(self) -> list[tuple[str, int | None]]:
+    def _list_hf(self) -> list[_Entry]:
         source = self.source
         revision = quote(source.revision, safe="")
         url = f"{source.endpoint}/api/models/{source.repo}/tree/{revision}?recursive=true"
-        found: list[tuple[str, int | None]] = []
+        found: list[_Entry] = []
         for page in range(PAGES_MAX):
             try:
                 raw, headers = self._page(url)
@@ -152,7 +188,11 @@ class HubFolder:
                     raise
                 return self._list_siblings(refusal)
             entries = self._decoded(raw, list[_HfEntry], url)
-            found += [(entry.path, entry.size) for entry in entries if entry.type == "file"]
+            found += [
+                _Entry(entry.path, entry.size, _hf_digest(entry))
+                for entry in entries
+                if entry.type == "file"
+            ]
             following = _NEXT_PAGE.search(str(headers.get("Link", "")))
             if following is None or not entries or len(found) > FILES_MAX:
                 break
@@ -161,7 +201,7 @@ class HubFolder:
             url = f"{url.partition('?')[0]}?{question}"
         return found[:FILES_MAX]
 
-    def _list_siblings(self, refused_tree: Refused) -> list[tuple[str, int | None]]:
+    def _list_siblings(self, refused_tree: Refused) -> list[_Entry]:
         """The files without their sizes, from mirrors that know no `tree`."""
         source = self.source
         revision = quote(source.revision, safe="")
@@ -171,9 +211,9 @@ class HubFolder:
         except Refused:
             raise refused_tree from None
         found = self._decoded(raw, _HfRepository, url).siblings
-        return [(sibling.rfilename, sibling.size) for sibling in found][:FILES_MAX]
+        return [_Entry(sibling.rfilename, sibling.size) for sibling in found][:FILES_MAX]
 
-    def _list_ms(self) -> list[tuple[str, int | None]]:
+    def _list_ms(self) -> list[_Entry]:
         source = self.source
         question = urlencode({"Revision": source.revision, "Recursive": "true"})
         url = f"{source.endpoint}/api/v1/models/{source.repo}/repo/files?{question}"
@@ -183,7 +223,9 @@ class HubFolder:
             said = shown((listing.Message or "")[:200]) or f"code {listing.Code}"
             raise refused(url, said, said)
         blobs = (entry for entry in listing.Data.Files if entry.Type != "tree" and entry.Path)
-        return [(entry.Path, entry.Size) for entry in blobs][:FILES_MAX]
+        return [_Entry(entry.Path, entry.Size, _digest("sha256", entry.Sha256)) for entry in blobs][
+            :FILES_MAX
+        ]
 
     def _page(self, url: str) -> tuple[bytes, Message]:
         return fetch_document(url, self._headers, LISTING_BYTES_MAX, self._pause)
@@ -201,7 +243,8 @@ class HubFolder:
     def _code(self, headers: Message) -> str:
         return str(headers.get("X-Error-Code", ""))
 
-    def _explained(self, refusal: Refused, file: str | None) -> AppError:
+    def explained(self, refusal: Refused, file: str | None) -> AppError:
+        """The error for the user: what the hub's refusal means, and the one thing to do."""
         code = self._code(refusal.headers)
         if code == "GatedRepo":
             return self._gated()
@@ -291,6 +334,20 @@ class HubFolder:
         except AppError:  # the first trouble is what the user must hear of
             names = []
         return no_such_file(self.label, file, names)
+
+
+def _hf_digest(entry: _HfEntry) -> Digest | None:
+    if entry.lfs is not None:
+        return _digest("sha256", entry.lfs.oid)
+    return _digest("git-sha1", entry.oid)
+
+
+def _digest(kind: Literal["sha256", "git-sha1"], value: str | None) -> Digest | None:
+    """What a listing says, when it can be such a hash."""
+    value = (value or "").lower()
+    letters = 64 if kind == "sha256" else 40
+    real = len(value) == letters and not set(value) - set("0123456789abcdef")
+    return Digest(kind, value) if real else None
 
 
 def _checked(token: str) -> str:

@@ -102,7 +102,7 @@ def owned_part(target: Path, waiting: Callable[[int], None]) -> Iterator[PartFil
     path = target.with_name(target.name + ".part")
     with local_errors(path):
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle = _lock(path, waiting)
+        handle = locked_file(path, waiting)
     try:
         part = PartFile(handle, path)
         try:
@@ -114,7 +114,11 @@ def owned_part(target: Path, waiting: Callable[[int], None]) -> Iterator[PartFil
         os.close(handle)
 
 
-def _lock(path: Path, waiting: Callable[[int], None]) -> int:
+def locked_file(path: Path, waiting: Callable[[int], None]) -> int:
+    """A descriptor of `path`, made when it is not there, that no other process has locked.
+
+    `waiting` is called with the bytes it has while another process holds it. The caller closes it.
+    """
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

@@ -224,9 +224,9 @@ def needs_local_file(reference: str | Path) -> AppError:
             f"{name} 不在本机上，而启动服务需要其权重。",
         ),
         Text(
-            f"`workhorse plan {name}` says whether it is worth the download; then give the path "
-            "of its GGUF file (`workhorse pull` is to come).",
-            f"`workhorse plan {name}` 可判断是否值得下载；下载后请指定其 GGUF 文件的路径"
-            "（`workhorse pull` 即将推出）。",
+            f"`workhorse pull {name}` brings it here; `workhorse plan {name}` says before whether "
+            "it is worth the download.",
+            f"`workhorse pull {name}` 可将其下载到本机；"
+            f"`workhorse plan {name}` 可事先判断是否值得。",
         ),
     )

@@ -1,8 +1,11 @@
 """What is asked for, from the command line and the settings together: one ask for each engine."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
+from workhorse.config import places
+from workhorse.models.pull_record import find_pulled
 from workhorse.models.read import local_checkpoint, servable
 from workhorse.plan.wish import HEADROOM
 from workhorse.settings import ModelSettings, Settings
@@ -47,8 +50,20 @@ def beside_config(name: str | None, config: Path | None) -> str | None:
     return str(beside) if beside.exists() else name
 
 
-def checked(ask: Ask) -> Ask:
-    """The ask with the file that would be served; AppError for a name that cannot be served."""
+def from_here(ask: Ask, models: Path) -> Ask:
+    """The ask with a model of a hub or an address named by where it was pulled to, if it was."""
+    if not ask.model:
+        return ask
+    found = find_pulled(str(ask.model), ask.quant, models, os.environ)
+    return ask if found is None else replace(ask, model=found, quant=None)
+
+
+def checked(ask: Ask, models: Path | None = None) -> Ask:
+    """The ask with the file that would be served; AppError for a name that cannot be served.
+
+    `models` is where models are pulled to; None: where this user's are.
+    """
+    ask = from_here(ask, models or places().models)
     if not ask.model:
         return ask
     if local_checkpoint(ask.model, first=wants_checkpoint(ask)) is not None:

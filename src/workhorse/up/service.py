@@ -49,7 +49,7 @@ class Service:
         self.notify = Notify()
         self.written = WrittenDown(where.run, self.processes, ask.config)
         self.started_unix_s = time.time()
-        asks = tuple(checked(one) for one in asks_of(ask, self.settings))
+        asks = tuple(checked(one, where.models) for one in asks_of(ask, self.settings))
         self.activity, self.roster, self.gate = Activity(), Roster(), Gate()
         self.live = Live(self.roster)
         self.warmth = Warmth(self.settings, ask.config, where, self.activity)
