@@ -30,6 +30,7 @@ class EnvironmentRecipe:
     tried: bool
     source: str
     date: str
+    index: str | None = None
 
     def __post_init__(self) -> None:
         for text in self.needs.values():

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,13 @@ from workhorse.engines.supply.environment import (
     ask,
     begun,
     build_of,
+    fetch_wheels,
     install,
     installed,
     make_venv,
     reached,
 )
+from workhorse.engines.supply.packages import pip_failed
 from workhorse.engines.supply.pick_environment import contenders, named_environment
 from workhorse.errors import AppError
 from workhorse.knowledge.engine_environments import EnvironmentRecipe, environments
@@ -191,6 +194,41 @@ def test_what_has_arrived_is_kept_and_the_same_command_goes_on(
     (packages / "torch-1.0.dist-info").mkdir()
     (packages / "torch-1.0.dist-info/METADATA").write_text("Name: torch\nVersion: 1.0\n")
     assert install(recipe("9.9"), builds, Heard()).name == "vllm-9.9"
+
+
+def test_a_local_version_is_looked_for_on_its_own_index_when_the_users_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+
+    def pip(arguments: list[str], what: Text, *_: object) -> None:
+        index = arguments[-1] if "--extra-index-url" in arguments else None
+        asked.append(index)
+        (requirements,) = [word for word in arguments if word.endswith("wanted.txt")]
+        if "+cpu" in Path(requirements).read_text() and index is None:
+            raise pip_failed(what, ["ERROR: No matching distribution found for torch==1.0+cpu"])
+
+    monkeypatch.setattr("workhorse.engines.supply.environment.run_pip", pip)
+    (on_cpu,) = [one for one in environments() if one.target == "cpu"]
+    (tmp_path / "wheels").mkdir()
+
+    def fetch(package: str, index: str | None) -> None:
+        told = replace(on_cpu, index=index)
+        fetch_wheels(tmp_path, [package], tmp_path / "wheels", told, lambda *_: None, 0)
+
+    fetch("torch==1.0+cpu", on_cpu.index)
+    fetch("numpy==1.0", on_cpu.index)
+    assert asked == [None, on_cpu.index, None]
+    assert (on_cpu.index or "").startswith("https://")
+    with pytest.raises(AppError) as failed:
+        fetch("torch==1.0+cpu", None)
+    assert "PIP_EXTRA_INDEX_URL" in failed.value.next_step.en
+
+
+def test_every_local_version_has_an_index() -> None:
+    for one in environments():
+        every = [package for python in one.pythons() for package in one.packages(python)]
+        assert any("+" in package for package in every) is (one.index is not None), one.name
 
 
 def test_a_helper_of_an_engine_that_has_nothing_mapped_is_seen(tmp_path: Path) -> None:

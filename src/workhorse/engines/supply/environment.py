@@ -28,7 +28,7 @@ from workhorse.knowledge.engine_environments import CPU, EnvironmentRecipe, hold
 from workhorse.knowledge.gpus import cards
 from workhorse.models.part_file import check_space, local_errors, sync_folder
 from workhorse.records import EngineBuild
-from workhorse.text import Text
+from workhorse.text import Text, same
 
 RECORD = ENVIRONMENT
 _BYTES_MAX = 4_000_000
@@ -143,7 +143,7 @@ def install(recipe: EnvironmentRecipe, builds: Builds, tell: Teller) -> Environm
         packages = recipe.packages(minor)
         tell.stage(Text(f"fetching {recipe.name}", f"获取 {recipe.name}"))
         home = make_venv(python, work / "env")
-        fetch_wheels(home, packages, work / "wheels", recipe.name, tell.progress, lock)
+        fetch_wheels(home, packages, work / "wheels", recipe, tell.progress, lock)
         tell.stage(Text("installing the packages", "安装软件包"))
         put_in(home, packages, work / "wheels", tell.progress, lock)
         tell.stage(Text("asking the engine what it is", "查询引擎信息"))
@@ -230,7 +230,12 @@ def make_venv(python: str, home: Path) -> Path:
 
 
 def fetch_wheels(
-    home: Path, packages: Sequence[str], wheels: Path, name: str, progress: Step, lock: int
+    home: Path,
+    packages: Sequence[str],
+    wheels: Path,
+    recipe: EnvironmentRecipe,
+    progress: Step,
+    lock: int,
 ) -> None:
     """Fetch what is missing of the packages; each group that arrives is kept.
 
@@ -254,7 +259,14 @@ def fetch_wheels(
         requirements = write_requirements(wheels.parent / "wanted.txt", group)
         arguments = ["--python", str(home / "bin" / "python"), "download", "--no-deps"]
         arguments += ["--only-binary", ":all:", "--dest", str(arriving), "-r", str(requirements)]
-        run_pip(arguments, Text(name, name), of_file, lock)
+        try:
+            run_pip(arguments, same(recipe.name), of_file, lock)
+        except AppError:
+            # The package registry takes no local versions; a mirror of the user's may have them.
+            if recipe.index is None or not any("+" in package for package in group):
+                raise
+            arguments += ["--extra-index-url", recipe.index]
+            run_pip(arguments, same(recipe.name), of_file, lock)
         with local_errors(wheels):
             for wheel in arriving.glob("*.whl"):
                 wheel.replace(wheels / wheel.name)

@@ -87,6 +87,12 @@ def pip_failed(what: Text, said: Sequence[str]) -> AppError:
             "请连接网络，或将 pip 源设为可访问的镜像（PIP_INDEX_URL）；"
             "也可从另一台机器带来构建：workhorse engine install 文件",
         )
+    elif "No matching distribution found" in text:
+        step = Text(
+            "Let pip look where it is as well (PIP_EXTRA_INDEX_URL), or wait until your mirror "
+            "has it.",
+            "请让 pip 也查找含有该软件包的源（PIP_EXTRA_INDEX_URL），或等待镜像同步。",
+        )
     return AppError(
         Text(f"{what.en} cannot be had: {words}.", f"无法获取{what.zh}：{words}。"), step
     )
