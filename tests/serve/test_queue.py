@@ -264,7 +264,7 @@ async def test_a_key_for_other_models_finds_none_and_sees_no_names() -> None:
         for path in (CHAT, EMBED, "/tokenize"):
             status, text, _ = await post(http, path, model="horse")
             assert status == 404
-            assert "Served here: none yet." in text
+            assert "No model is served here to this client." in text
         assert engine.exchanges == []
 
 

@@ -56,6 +56,27 @@ def test_a_dry_run_changes_nothing(
     assert "Type=notify" in document["unit"]
 
 
+@pytest.mark.parametrize("table", ["[serve]", "[[template]]"])
+def test_files_of_the_settings_may_lie_in_a_home_folder(
+    tmp_path: Path,
+    asked: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+) -> None:
+    monkeypatch.setattr("workhorse.cli.service.HOMES", ("/homes",))
+    config = tmp_path / "settings.toml"
+    lines = {
+        "[serve]": 'certificate = "/homes/c.pem"\nprivate_key = "/etc/k.pem"',
+        "[[template]]": 'name = "a"\nsystem_file = "/homes/a.txt"',
+    }
+    words = ["service", "install", *asked[:-1], "--dry-run", "--config", str(config)]
+    for document, said in (("", "ProtectHome=yes"), (f"{table}\n{lines[table]}", "read-only")):
+        config.write_text(document)
+        assert main(words) == 0
+        assert said in capsys.readouterr().out
+
+
 def test_installed_shown_and_removed(
     tmp_path: Path, asked: list[str], notes: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

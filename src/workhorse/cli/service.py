@@ -156,7 +156,8 @@ def facts_of(
         )
     data = places().data.absolute()
     command = up_command(args, data)
-    files = [*command, str(data), *(plan.model_path for plan in plans)]
+    files = [*command, str(data), *(plan.model_path for plan in plans), *named_files(settings)]
+    files += [plan.engine.command[0] for plan in plans]
     pins = {plan.memory_nodes for plan in plans}
     pinned = pins.pop() if len(pins) == 1 else None
     cpus = sorted({cpu for plan in plans for cpu in plan.cpus}) if pinned is not None else []
@@ -174,6 +175,14 @@ def facts_of(
         drain_s=settings.supervision.drain_s,
         local_only=is_loopback(host) and settings.guard.webhook is None and bool(args.model),
     )
+
+
+def named_files(settings: "Settings") -> list[str]:
+    """The files that the settings name by their whole path."""
+    told = [settings.serve.certificate, settings.serve.private_key]
+    for one in settings.template:
+        told += [one.system_file, one.document_file, one.prefix_file]
+    return [name for name in told if name is not None]
 
 
 def up_command(args: argparse.Namespace, data: Path) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ or for a reload, so only that user can read it.
 """
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,6 +64,8 @@ def write_service_file(folder: Path, file: ServiceFile) -> None:
             out.write(to_json(file))
         new.replace(path)
     except OSError as error:
+        with suppress(OSError):
+            new.unlink()  # what a full disk left of it
         raise AppError(
             Text(f"{path} cannot be written: {error}.", f"无法写入 {path}：{error}。"),
             Text(

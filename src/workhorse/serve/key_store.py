@@ -122,7 +122,8 @@ class KeyStore:
                     f"无法使用 {self.path} 中的密钥：{error}。",
                 ),
                 Text(
-                    "See that the file can be written, or move it away: then there are no keys.",
-                    "请确保该文件可写，或将其移走（移走后即没有任何密钥）。",
+                    "See that its disk has room and that you may write the file. One that is "
+                    "damaged has to be moved away: then there are no keys.",
+                    "请确认磁盘有空间且文件可写。文件若已损坏，只能移走：之后即没有任何密钥。",
                 ),
             ) from error

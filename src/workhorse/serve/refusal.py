@@ -50,15 +50,25 @@ class NotFound(AppError):
 
 
 def no_such_model(model: str | None, names: Sequence[str]) -> NotFound:
-    """The refusal of a model that nobody serves."""
-    asked = "no model" if model is None else f"the model {model[:80]!r}"
-    listed = ", ".join(names) or "none yet"
+    """The refusal of a model that nobody serves; `names` are those that the client may ask for."""
+    if not names:
+        what = Text("No model is served here to this client.", "此处没有该客户端可用的模型。")
+        step = Text(
+            "Who runs the service sees with `workhorse keys list` what a key is for.",
+            "服务的管理员可用 `workhorse keys list` 查看密钥的适用范围。",
+        )
+    elif model is None:
+        what = Text("The request does not name its model.", "请求未指定模型。")
+        step = Text(f"Served here: {', '.join(names)}.", f"此处提供：{'、'.join(names)}。")
+    else:
+        what = Text(
+            f"The request names the model {model[:80]!r}, which is not served here.",
+            f"请求的模型 {model[:80]} 未在此提供。",
+        )
+        step = Text(f"Served here: {', '.join(names)}.", f"此处提供：{'、'.join(names)}。")
     return NotFound(
-        Text(
-            f"The request names {asked}, which is not served here.",
-            f"请求的模型 {(model or '（未指定）')[:80]} 未在此提供。",
-        ),
-        Text(f"Served here: {listed}.", f"此处提供：{listed}。"),
+        what,
+        step,
         speaker="gateway",
     )
 
