@@ -10,7 +10,7 @@ import msgspec
 
 from workhorse.errors import AppError
 from workhorse.models.checkpoint import PIECE_BYTES, shards_of
-from workhorse.models.convert.torch_bin import read_torch_bin
+from workhorse.models.convert.torch_bin import Entry, read_torch_bins
 from workhorse.models.folders import Folder, opened_folder
 from workhorse.models.refusals import damaged, shown
 from workhorse.models.safetensors import (
@@ -108,7 +108,8 @@ def _index_of(folder: Folder, wanted: str | None) -> str | None:
 def _loose(folder: Folder) -> list[str]:
     """The files of a checkpoint that has no index."""
     names = folder.listing()
-    found = shards_of(folder, None) or sorted(filter(_BIN.fullmatch, names))
+    found = shards_of(folder, None) if names else []
+    found = found or sorted(filter(_BIN.fullmatch, names))
     if "pytorch_model.bin" in found:
         found = ["pytorch_model.bin"]
     if found:
@@ -162,8 +163,14 @@ def _stays_inside(file: str) -> bool:
 def _shards(folder: Folder, place: Path, files: Mapping[str, set[str] | None]) -> tuple[Shard, ...]:
     shards: list[Shard] = []
     seen: dict[str, str] = {}
+    bins = [file for file in files if not file.endswith(".safetensors")]
+    for file in bins:
+        folder.opened(file, PIECE_BYTES)  # says it when it is not there or no regular file
+    read = read_torch_bins([place / file for file in bins]) if bins else []
+    in_bins = dict(zip(bins, read, strict=True))
     for number, (file, expected) in enumerate(files.items(), start=1):
-        shard = _shard(folder, place / file, _target(file, number, len(files)))
+        target = _target(file, number, len(files))
+        shard = _shard(folder, place / file, target, in_bins.get(file))
         held = {tensor.name for tensor in shard.tensors}
         if expected is not None and (lost := sorted(expected - held)):
             raise damaged(
@@ -195,12 +202,14 @@ class _Head(msgspec.Struct):
     metadata: dict[str, str] = msgspec.field(name="__metadata__", default_factory=dict)
 
 
-def _shard(folder: Folder, path: Path, target: str) -> Shard:
+def _shard(folder: Folder, path: Path, target: str, in_bin: list[Entry] | None) -> Shard:
     read_at, size_bytes = folder.opened(path.name, PIECE_BYTES)
     mtime_ns = path.stat().st_mtime_ns
-    if not path.name.endswith(".safetensors"):
-        found = (Tensor(*entry) for entry in read_torch_bin(path, size_bytes))
-        return Shard(path, target, size_bytes, mtime_ns, {"format": "pt"}, tuple(found))
+    if in_bin is not None:
+        found = tuple(Tensor(*entry) for entry in in_bin)
+        return Shard(path, target, size_bytes, mtime_ns, {"format": "pt"}, found)
+    if read_at(8, 1) != b"{":
+        raise damaged(str(path), "it is no safetensors file", "不是 safetensors 文件")
     raw = header_text(read_at, size_bytes, name=str(path))
     tensors, at = [], 8 + len(raw)
     for tensor in parse_header(raw, size_bytes, name=str(path)):

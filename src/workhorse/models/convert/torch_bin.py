@@ -9,6 +9,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,28 +36,30 @@ class _Answer(msgspec.Struct):
     refused: str | None = None
 
 
-def read_torch_bin(path: Path, size_bytes: int) -> list[Entry]:
-    """Name, safetensors type, shape, offset and bytes of each tensor of a PyTorch file.
+def read_torch_bins(paths: Sequence[Path]) -> list[list[Entry]]:
+    """Name, safetensors type, shape, offset and bytes of each tensor of some PyTorch files.
 
-    Raises AppError: PyTorch is not here or too old, or it refuses the file.
+    Raises AppError: PyTorch is not here or too old, or it refuses one of the files.
     """
     if importlib.util.find_spec("torch") is None:
-        raise _no_torch(path)
+        raise _no_torch(paths[0])
     # -P: a torch.py in the current folder, which may be the model's, is not run.
-    command = [sys.executable, "-P", "-m", __name__, str(path)]
+    command = [sys.executable, "-P", "-m", __name__, *map(str, paths)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=LOAD_TIMEOUT_S, check=False)
-        answer = msgspec.json.decode(done.stdout, type=_Answer)
+        answers = msgspec.json.decode(done.stdout, type=list[_Answer])
     except subprocess.TimeoutExpired as error:
-        raise _refused(path, f"no answer in {LOAD_TIMEOUT_S} s") from error
+        raise _refused(paths[0], f"no answer in {LOAD_TIMEOUT_S} s") from error
     except msgspec.MsgspecError as error:
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise _refused(path, last or f"exit code {done.returncode}") from error
-    if answer.refused is not None:
-        raise _refused(path, answer.refused)
-    if any(at < 0 or at + n_bytes > size_bytes for _, _, _, at, n_bytes in answer.tensors):
-        raise _refused(path, "a tensor lies outside the file")
-    return answer.tensors
+        raise _refused(paths[0], last or f"exit code {done.returncode}") from error
+    for path, answer in zip(paths, answers, strict=True):
+        size_bytes = path.stat().st_size
+        if answer.refused is not None:
+            raise _refused(path, answer.refused)
+        if any(at < 0 or at + n_bytes > size_bytes for _, _, _, at, n_bytes in answer.tensors):
+            raise _refused(path, "a tensor lies outside the file")
+    return [answer.tensors for answer in answers]
 
 
 def _no_torch(path: Path) -> AppError:
@@ -135,4 +138,4 @@ def _answer(path: Path) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_answer(Path(sys.argv[1]).resolve())))
+    sys.stdout.write(json.dumps([_answer(Path(word).resolve()) for word in sys.argv[1:]]))
