@@ -2,17 +2,22 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from file_server import FileServer
+from checkpoint_builder import checkpoint
+from file_server import Answer, FileServer
 from gguf_builder import llama
 from hub_server import publish_hf
-from pulling import REPO
+from pulling import CONTENT, REPO
 
 from workhorse.cli import main
 from workhorse.cli.pull import progress_words
 from workhorse.errors import EXIT_FAILED, EXIT_GOOD, EXIT_USAGE
+from workhorse.models.pull_record import RECORD
 from workhorse.units import MIB
 from workhorse.up.asks import checked
 from workhorse.up.decide import Ask
@@ -54,6 +59,31 @@ def test_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     document = json.loads(capsys.readouterr().out)
     assert document["path"] == str(tmp_path / "to" / QUANTS[1])
     assert document["fetched_bytes"] == len(TINY) and document["unchecked"] == []
+
+
+def test_an_engine_for_checkpoints_gets_the_checkpoint(hub: FileServer, tmp_path: Path) -> None:
+    publish_hf(hub, REPO, {**checkpoint(), QUANTS[0]: TINY})
+    words = ["pull", REPO, "--engine", "vllm", "--to", str(tmp_path / "to")]
+    assert main(words) == EXIT_GOOD
+    assert {p.name for p in (tmp_path / "to").iterdir()} == {*checkpoint(), RECORD}
+
+
+def test_stopped_by_the_user_it_goes_on(hub: FileServer, tmp_path: Path) -> None:
+    """SIGTERM, as systemd and a closing session send it."""
+    hub.files["/m.gguf"] = CONTENT
+
+    def once_more(answer: Answer) -> None:
+        os.kill(process.pid, signal.SIGTERM)
+        answer.server_state.closing.wait(30)
+
+    hub.script = [Answer.whole, Answer.whole, once_more]
+    words = ["pull", hub.url("/m.gguf"), "--to", str(tmp_path), "--connections", "1"]
+    command = [sys.executable, "-m", "workhorse", *words]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    _, told = process.communicate(timeout=100)
+    assert process.returncode == EXIT_FAILED
+    assert told.splitlines()[-1] == "· stopped; the same command goes on from here"
+    assert (tmp_path / "m.gguf.part.done").read_bytes().endswith(b"\n0\n")
 
 
 def test_offline_uses_only_what_is_here(

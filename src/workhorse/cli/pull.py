@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 AUTO = "auto"
 # A log of a pull that runs unattended gets a line so often.
 LINE_EVERY_S = 30.0
+STOPPED = Text("stopped; the same command goes on from here", "已停止；重新运行同一命令即可继续")
 WORDS: dict[str, Text] = {
     "model": Text(
         "hf:owner/name[@revision][:file or quant], ms:owner/name, or an address",
@@ -243,9 +244,12 @@ def choose_here(folder: "RemoteFolder", args: argparse.Namespace, where: Places)
     from workhorse.plan.compare import Compared, compared
     from workhorse.plan.wish import context_for
     from workhorse.up.decide import look_around
+    from workhorse.up.pick import asks_for_pooled
 
     models = gguf_models(folder.listing())
     if not models:
+        return None
+    if asks_for_pooled(args.engine):  # such an engine computes with the checkpoint
         return None
     ask = replace(ask_of(args), model=None, quant=None)
     ground = look_around(ask, where)
@@ -296,7 +300,11 @@ def brought(
     )
     with PullBar(args.lang) as bar:
         telling = Telling(bar.say, bar.step)
-        return pull(folder, order, target, telling, connections=args.connections)
+        try:
+            return pull(folder, order, target, telling, connections=args.connections)
+        except KeyboardInterrupt:
+            bar.say(STOPPED)
+            raise
 
 
 def check(pulled: "Pulled") -> None:

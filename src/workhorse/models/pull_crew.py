@@ -2,13 +2,17 @@
 
 import threading
 from collections import deque
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from workhorse.models.part_file import CHUNK_BYTES
 from workhorse.models.pull_door import Door, Opened
 from workhorse.models.pull_part import PIECE_BYTES, PulledPart, Stretch
 from workhorse.models.pull_tries import GivenUp, Manner, patiently
 from workhorse.models.remote import Interrupted
+from workhorse.text import Text
+from workhorse.units import GIB
+
+TOLD_BYTES = GIB  # what takes seconds to read and hash
 
 
 class Changed(Exception):
@@ -32,24 +36,34 @@ class Crew:
         """Return when all pieces are there; raises what one connection met, or GivenUp."""
         part = self._part
         alive = min(self._manner.connections, len(self._stretches))
-        part.hash_ahead()
         self._tell_progress()
         for _ in range(alive):
             # Daemons: a stalled connection must not hold up the end of the program.
             threading.Thread(target=self._work, daemon=True).start()
         try:
+            behind = True  # pieces of an earlier run are hashed while the others come
             while part.done_bytes < (part.size_bytes or 0):
-                event = self._events.get()
+                try:
+                    event = self._events.get(block=not behind)
+                except Empty:
+                    behind = part.hash_next()
+                    continue
                 if isinstance(event, int):
                     part.note(event)
-                    part.hash_ahead()
                     self._tell_progress()
+                    behind = True
                     continue
                 alive -= 1
                 if event is not None and (alive == 0 or not isinstance(event, GivenUp)):
                     raise event
         finally:
             self._stop.set()
+        if part.unhashed_bytes > TOLD_BYTES:
+            self._manner.tell(
+                Text("All of it is here; checking its hash.", "已全部下载，正在核对。")
+            )
+        while part.hash_next():
+            pass
 
     def _tell_progress(self) -> None:
         self._manner.progress(self._part.done_bytes, self._part.size_bytes)

@@ -68,8 +68,13 @@ class PulledPart:
         return self.version.size_bytes
 
     @property
+    def unhashed_bytes(self) -> int:
+        """What `hash_next` has not passed yet."""
+        return (self.version.size_bytes or 0) - self._hashed_bytes
+
+    @property
     def hash(self) -> str:
-        """The hash of what `hash_ahead` has passed, in hex; of the kind that the version has."""
+        """The hash of what `hash_next` has passed, in hex; of the kind that the version has."""
         return self._hash.hexdigest()
 
     def restart(self, version: Version) -> None:
@@ -119,13 +124,14 @@ class PulledPart:
         with local_errors(self._path), self._journal_path.open("ab") as journal:
             journal.write(b"%d\n" % piece)
 
-    def hash_ahead(self) -> None:
-        """Hash what follows in order and is there."""
-        while (piece := self._hashed_bytes // PIECE_BYTES) in self._done:
-            end = self._hashed_bytes + self._length(piece)
-            self._hash_to(end)
-            if end % PIECE_BYTES:
-                break
+    def hash_next(self) -> bool:
+        """Hash the piece that follows in order; False when it is not there or all is hashed."""
+        piece = self._hashed_bytes // PIECE_BYTES
+        if piece not in self._done or self._hashed_bytes == self.version.size_bytes:
+            return False
+        end = piece * PIECE_BYTES + self._length(piece)
+        self._hash_to(end)
+        return self._hashed_bytes == end
 
     def received_whole(self, size_bytes: int) -> None:
         """All bytes came in one answer, in order: whatever was behind them is cut off."""
