@@ -109,6 +109,12 @@ def test_fp8_kv_only_where_the_card_has_it() -> None:
         assert plan.pool.kv_dtype == kind
 
 
+def test_an_embedding_model_is_for_vllm() -> None:
+    shape, card = replace(pooled.model(), pooling=True), builders.gpu()
+    assert blockers(pooled.plan(pooled.lmdeploy(), card, shape=shape)) == ["engine.no_embeddings"]
+    assert blockers(pooled.plan(pooled.vllm(on_card=True), card, shape=shape)) == []
+
+
 def test_lmdeploy_without_a_card_and_a_cuda_vllm_without_one_are_refused() -> None:
     assert "engine.needs_card" in blockers(pooled.plan(pooled.lmdeploy()))
     assert "engine.needs_card" in blockers(pooled.plan(pooled.vllm("0.19.1", on_card=True)))

@@ -61,6 +61,7 @@ def findings(
         *check_gpu_access(machine),
         *check_class(stored, build),
         *check_card(build, card),
+        *check_embeddings(model, build),
         *check_packing(stored, build, card),
         *check_overflow(model, build, card, pool),
         *check_model(model, wish.context_tokens),
@@ -116,6 +117,28 @@ def check_card(build: EngineBuild, card: Card | None) -> tuple[Finding, ...]:
             ),
             source=build.source,
             command="workhorse engine install vllm --for cpu",
+        ),
+    )
+
+
+def check_embeddings(model: Model, build: EngineBuild) -> tuple[Finding, ...]:
+    """A blocker for an embedding model on LMDeploy, whose TurboMind gives no embeddings."""
+    if build.engine != "lmdeploy" or not model.pooling:
+        return ()
+    return (
+        Finding(
+            code="engine.no_embeddings",
+            level="blocker",
+            seen=Text(
+                f"{model.name} is an embedding model, and TurboMind gives no embeddings.",
+                f"{model.name} 是嵌入模型，而 TurboMind 不支持嵌入。",
+            ),
+            why=Text("Every request would be refused.", "所有请求都会被拒绝。"),
+            remedy=Text(
+                "Take vLLM, or a GGUF file of it with llama.cpp.",
+                "请用 vLLM，或用 llama.cpp 运行其 GGUF 文件。",
+            ),
+            source="lmdeploy 0.18.0 serve/openai/endpoints/auxiliary.py, read 2026-11",
         ),
     )
 
