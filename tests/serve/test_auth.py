@@ -14,7 +14,7 @@ from stand_ins import PATIENCE_S, Exchange, ScriptedEngine, StandInBackend, scri
 from workhorse.errors import AppError
 from workhorse.serve.activity import Activity
 from workhorse.serve.app import Gateway, build_app
-from workhorse.serve.auth import OPEN, Access, is_loopback
+from workhorse.serve.auth import OPEN, Access, is_loopback, known_as
 from workhorse.serve.backend import Roster, Served
 from workhorse.serve.key_store import KeyStore
 from workhorse.serve.keys import Key, make_secret
@@ -267,6 +267,14 @@ def test_who_serves_others_asks_for_a_key_even_when_all_are_deleted(store: KeySt
 def test_loopback_needs_no_key(store: KeyStore, host: str) -> None:
     Access(store).expose(host)
     assert is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [(PUBLIC, "llm.lan"), ("::", "llm.lan"), ("192.168.1.5", "192.168.1.5"), ("horse", "horse")],
+)
+def test_clients_are_told_a_name_that_they_can_ask_for(host: str, name: str) -> None:
+    assert known_as(host, ("llm.lan", "horse")) == name
 
 
 async def test_every_address_of_this_machine_is_asked_under_its_own_name(store: KeyStore) -> None:

@@ -138,7 +138,10 @@ def run_revoke(args: argparse.Namespace) -> int:
     store = KeyStore(places().service)
     if args.all:
         count = store.forget_all()
-        done = Text(f"Deleted: {count} keys. {NONE.en}", f"已删除 {count} 个密钥。{NONE.zh}")
+        done = Text(
+            f"Deleted: {count} key{'s' * (count != 1)}. {NONE.en}",
+            f"已删除 {count} 个密钥。{NONE.zh}",
+        )
     else:
         store.revoke(args.name, time.time())
         done = Text(

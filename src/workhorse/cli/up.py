@@ -218,7 +218,7 @@ class Speaker:
             self.say(words, "[green]✓[/]")
 
     @reader_may_leave()
-    def ready(self, plan: "Plan", url: str, took_s: float) -> None:
+    def ready(self, plan: "Plan", url: str, took_s: float, *, keyed: bool) -> None:
         """The service answers: where, under which name, and how to ask it."""
         if self.as_json:
             print(to_json({"url": f"{url}/v1", "model": plan.model_name}), flush=True)
@@ -228,7 +228,9 @@ class Speaker:
         stop = Text("Ctrl-C stops it.", "按 Ctrl-C 停止。").in_language(self.language)
         body = '{"messages":[{"role":"user","content":"Name three colours."}]}'
         print(f"\n{plan.model_name}  {url}/v1  ({words})")
-        print(f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'")
+        key = " -H 'Authorization: Bearer wh-…'" if keyed else ""
+        kind = "-H 'Content-Type: application/json'"
+        print(f"  curl {url}/v1/chat/completions{key} {kind} -d '{body}'")
         print(f"  {stop}\n", flush=True)
 
     def changed(self, status: "Status") -> None:
@@ -292,8 +294,9 @@ def summary_of(plan: "Plan") -> Text:
     total = show_bytes(sum(device_bytes(plan.budget, place) for place in places or ("RAM",)))
     pages = "huge" if plan.huge_pages else "small"
     return Text(
-        f"{plan.model_name} on {where}: {plan.threads} threads, {plan.slots} slots of "
-        f"{plan.context_tokens} tokens, {pages} pages, {total} in all",
+        f"{plan.model_name} on {where}: {plan.threads} thread{'s' * (plan.threads != 1)}, "
+        f"{plan.slots} slot{'s' * (plan.slots != 1)} of {plan.context_tokens} tokens, "
+        f"{pages} pages, {total} in all",
         f"{plan.model_name} 放在 {where}：{plan.threads} 线程，{plan.slots} 个槽位（各 "
         f"{plan.context_tokens} 词元），{'大页' if plan.huge_pages else '小页'}，共 {total}",
     )

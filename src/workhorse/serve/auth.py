@@ -218,4 +218,12 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def known_as(host: str, names: Sequence[str]) -> str:
+    """The address that clients ask for: `host`, or the first name where it is every address."""
+    try:
+        return names[0] if ipaddress.ip_address(host).is_unspecified else host
+    except ValueError:
+        return host
+
+
 ACCESS = web.AppKey("access", Access)

@@ -27,7 +27,8 @@ async def up(ask: Ask, where: Places, tell: Teller) -> int:
                 return EXIT_NO
             tell.stage(Text("starting the engine", "启动引擎"))
             await service.start(engine)
-            tell.ready(decision.plan, service.url, time.monotonic() - began_s)
+            took_s, keyed = time.monotonic() - began_s, service.access.asks_for_key
+            tell.ready(decision.plan, service.url, took_s, keyed=keyed)
         await service.run()  # until cancelled
     finally:
         await service.close()

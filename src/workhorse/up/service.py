@@ -6,6 +6,7 @@ its own once an engine is ready in `Service.run`.
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
 
@@ -15,7 +16,7 @@ from workhorse.run.live_processes import LiveProcess
 from workhorse.run.notify import Notify
 from workhorse.serve.activity import Activity
 from workhorse.serve.app import Gateway, build_app
-from workhorse.serve.auth import Access
+from workhorse.serve.auth import Access, known_as
 from workhorse.serve.backend import Roster
 from workhorse.serve.door import Limits
 from workhorse.serve.gate import Gate
@@ -61,10 +62,11 @@ class Service:
         self.control, self.board = Control(self), Board(self)
         self.guarding.watch.on_reading(self.board.history.take)
         serve, limits = self.settings.serve, self.settings.limits
+        self.access = Access(KeyStore(where.service), token=self.written.token, names=serve.names)
         app = build_app(
             self.roster,
             activity=self.activity,
-            access=Access(KeyStore(where.service), token=self.written.token, names=serve.names),
+            access=self.access,
             limits=Limits(
                 limits.body_mib * MIB,
                 limits.body_s,
@@ -102,7 +104,8 @@ class Service:
     @property
     def url(self) -> str:
         """Where clients reach it, without a slash at the end."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        name = known_as(self.host, (*self.settings.serve.names, socket.gethostname()))
+        host = f"[{name}]" if ":" in name else name
         return f"{self.gateway.scheme}://{host}:{self.port}"
 
     def make_engine(self, ask: Ask) -> Engine:

@@ -27,8 +27,8 @@ class Teller(Protocol):
     def verified(self, verdict: Verdict, *, golden: bool) -> None:
         """The engine runs as planned, or not."""
 
-    def ready(self, plan: Plan, url: str, took_s: float) -> None:
-        """The service answers."""
+    def ready(self, plan: Plan, url: str, took_s: float, *, keyed: bool) -> None:
+        """The service answers; `keyed`: it asks for a key."""
 
     def changed(self, status: Status) -> None:
         """The engine died, restarts, is ready again, or was given up."""
