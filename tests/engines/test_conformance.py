@@ -25,11 +25,14 @@ from rigs import RIGS, Rig
 from workhorse.engines.report import Load, read_metrics
 from workhorse.errors import AppError
 from workhorse.run.ask import ask_engine
+from workhorse.run.live_processes import carrying
 from workhorse.run.process import EngineProcess, PortTaken, free_port
+from workhorse.up.engine import marked
 
 PATIENCE_S = 120.0
 # An answer that nobody could wait for: whoever stops before its end was stopped.
 ENDLESS_TOKENS = 1500
+MARKER = f"conformance-{os.getpid()}"
 # Loop and engine live for all tests of one rig: vLLM takes the better part of a minute to start.
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
 
@@ -80,7 +83,7 @@ class Running:
 
 @asynccontextmanager
 async def started(rig: Rig, folder: Path, port: int | None = None) -> AsyncIterator[EngineProcess]:
-    launch = rig.adapter.launch(rig.plan, port or free_port("127.0.0.1"))
+    launch = marked(rig.adapter.launch(rig.plan, port or free_port("127.0.0.1")), MARKER)
     process = EngineProcess(launch, folder / "engine.log", explain=rig.adapter.explain)
     await process.start()
     try:
@@ -169,6 +172,12 @@ async def test_its_metrics_count_what_it_does(engine: Running) -> None:
     assert after.generated_tokens >= (before.generated_tokens or 0) + 7
     assert (after.prompt_tokens or 0) > (before.prompt_tokens or 0)
     assert (after.running, after.waiting) == (0, 0)
+
+
+async def test_all_of_it_is_known_by_the_marker_of_its_service(engine: Running) -> None:
+    group = members(engine.process.pid or 0)
+    known = {one.pid for one in carrying(MARKER)}
+    assert {pid for pid in group if is_alive(pid)} <= known
 
 
 def routes(engine: Running) -> list[tuple[str, bool]]:

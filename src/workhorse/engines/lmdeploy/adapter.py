@@ -13,7 +13,7 @@ from typing import Any
 from workhorse.engines import judge_pool, openai_proof, python_log
 from workhorse.engines.python_log import bare
 from workhorse.engines.report import Asking, Metrics, Observed, Question, Skills
-from workhorse.engines.vllm.adapter import ISOLATED, caches, pool_of
+from workhorse.engines.vllm.adapter import ISOLATED, KNOWN_AGAIN, caches, pool_of
 from workhorse.errors import Cause
 from workhorse.knowledge.engine_options import spell
 from workhorse.records import EngineBuild, EngineName, Finding, Launch, Plan
@@ -93,6 +93,7 @@ class LmDeploy:
             argv=(*plan.engine.command, *words),
             env={
                 **ISOLATED,
+                **KNOWN_AGAIN,
                 **caches(plan.engine),
                 "HF_HUB_OFFLINE": "1",
                 "CUDA_DEVICE_ORDER": "PCI_BUS_ID",

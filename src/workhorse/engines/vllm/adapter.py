@@ -37,6 +37,10 @@ QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
 # from goes before the environment's (PYTHONSAFEPATH: Python 3.11 on; empty is unset).
 ISOLATED = {"PYTHONPATH": "", "PYTHONHOME": "", "PYTHONSAFEPATH": "1"}
 
+# vLLM names its processes, by default with the memory of their environment: that loses the marker
+# by which those that a killed service left behind are known (setproctitle 1.3.8, tried 2026-11).
+KNOWN_AGAIN = {"SPT_NOENV": "1"}
+
 TRIAL_CONTEXT_TOKENS, TRIAL_POOL_GIB = 512, 1
 
 
@@ -161,7 +165,7 @@ def _changed(plan: Plan, pool: Pool) -> Iterable[Said | None]:
 
 def environment(plan: Plan) -> dict[str, str]:
     """What the plan adds to the engine's environment."""
-    added = {**QUIET, **ISOLATED, **caches(plan.engine)}
+    added = {**QUIET, **ISOLATED, **KNOWN_AGAIN, **caches(plan.engine)}
     if plan.gpu_index is None:
         # Parts of it are compiled when first used, whatever --enforce-eager says: minutes for a
         # first request with log probabilities, and a failure without g++ (0.32.0, 2026-11).
