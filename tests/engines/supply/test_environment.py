@@ -267,6 +267,15 @@ def test_an_engine_that_does_not_load_gets_no_name_and_leaves_the_old_one(
     assert ran.returncode == 0
 
 
+def test_a_pytorch_without_code_for_the_cards_is_refused(mirror: Path, builds: Builds) -> None:
+    on_cpu = {**TORCH, "torch/_C.py": "def _cuda_getArchFlags():\n    return None\n"}
+    wheel(mirror, "torch", "1.0", on_cpu)
+    wheel(mirror, "vllm", "9.9", VLLM)
+    with pytest.raises(AppError, match="no code for its cards"):
+        install(recipe("9.9"), builds, Heard())
+    assert installed(builds) == []
+
+
 def test_ours_is_not_theirs(mirror: Path, builds: Builds) -> None:
     wheel(mirror, "vllm", "9.9", VLLM)
     install(recipe("9.9"), builds, Heard())

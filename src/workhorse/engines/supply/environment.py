@@ -135,7 +135,7 @@ def install(recipe: EnvironmentRecipe, builds: Builds, tell: Teller) -> Environm
         with local_errors(work):
             (work / "wheels").mkdir(parents=True, exist_ok=True)
             # pip takes a package that it was killed over for one that is installed.
-            for begun_before in (work / "env", work / "arriving"):
+            for begun_before in (work / "env", work / "arriving", work / "tmp"):
                 if begun_before.exists():
                     shutil.rmtree(begun_before)
         kept = disk_bytes(work)
@@ -148,6 +148,7 @@ def install(recipe: EnvironmentRecipe, builds: Builds, tell: Teller) -> Environm
         put_in(home, packages, work / "wheels", tell.progress, lock)
         tell.stage(Text("asking the engine what it is", "查询引擎信息"))
         asked = ask(home, recipe.engine, recipe.module)
+        refuse_without_code(recipe, asked)
         record = Environment(
             name=recipe.name,
             engine=recipe.engine,
@@ -180,6 +181,22 @@ def refuse_taken(folder: Path) -> None:
             ),
             exit_code=EXIT_USAGE,
         )
+
+
+def refuse_without_code(recipe: EnvironmentRecipe, asked: Asked) -> None:
+    """AppError when its PyTorch has no code for the cards that it is installed for."""
+    if recipe.target == CPU or reached(recipe.target, asked.architectures):
+        return
+    raise AppError(
+        Text(
+            f"PyTorch {asked.torch} of {recipe.name} has no code for its cards.",
+            f"{recipe.name} 的 PyTorch {asked.torch} 不含其目标显卡的代码。",
+        ),
+        Text(
+            "Set pip's index to a mirror with PyTorch's CUDA wheels (PIP_INDEX_URL).",
+            "请将 pip 源设为提供 CUDA 版 PyTorch 的镜像（PIP_INDEX_URL）。",
+        ),
+    )
 
 
 def find_python(recipe: EnvironmentRecipe) -> tuple[str, str]:
@@ -241,7 +258,7 @@ def fetch_wheels(
 
     A wheel gets its place when it is whole: pip copies into the folder that it is given.
     """
-    arriving = wheels.parent / "arriving"
+    arriving, scratch = wheels.parent / "arriving", wheels.parent / "tmp"
     missing = [package for package in packages if not has_wheel(wheels, package)]
     groups = [[package] for package in missing if _LARGE.match(package)]
     small = [package for package in missing if not _LARGE.match(package)]
@@ -260,13 +277,13 @@ def fetch_wheels(
         arguments = ["--python", str(home / "bin" / "python"), "download", "--no-deps"]
         arguments += ["--only-binary", ":all:", "--dest", str(arriving), "-r", str(requirements)]
         try:
-            run_pip(arguments, same(recipe.name), of_file, lock)
+            run_pip(arguments, same(recipe.name), of_file, lock, scratch)
         except AppError:
             # The package registry takes no local versions; a mirror of the user's may have them.
             if recipe.index is None or not any("+" in package for package in group):
                 raise
             arguments += ["--extra-index-url", recipe.index]
-            run_pip(arguments, same(recipe.name), of_file, lock)
+            run_pip(arguments, same(recipe.name), of_file, lock, scratch)
         with local_errors(wheels):
             for wheel in arriving.glob("*.whl"):
                 wheel.replace(wheels / wheel.name)
@@ -292,7 +309,8 @@ def put_in(home: Path, packages: Sequence[str], wheels: Path, progress: Step, lo
     arguments = ["--python", str(home / "bin" / "python"), "install", "--no-deps", "--no-index"]
     arguments += ["--find-links", str(wheels), "-r", str(requirements)]
     progress(0, None)
-    run_pip(arguments, Text("the environment", "环境"), lambda *_: progress(0, None), lock)
+    scratch = wheels.parent / "tmp"
+    run_pip(arguments, Text("the environment", "环境"), lambda *_: progress(0, None), lock, scratch)
 
 
 def ask(home: Path, engine: str, module: str) -> Asked:

@@ -31,13 +31,22 @@ _PINNED = {"PIP_USER": "0", "PIP_CONSTRAINT": "", "PIP_TARGET": "", "PIP_PREFIX"
 
 
 def run_pip(
-    arguments: Sequence[str], what: Text, progress: Progress, lock: int | None = None
+    arguments: Sequence[str],
+    what: Text,
+    progress: Progress,
+    lock: int | None = None,
+    scratch: Path | None = None,
 ) -> None:
     """Run one pip command; AppError with the cause in its words when it fails.
 
     `lock`: the descriptor of a lock that pip holds on to when we are killed, so that nobody else
-    begins while it still writes.
+    begins while it still writes. `scratch`: where it unpacks instead of /tmp, which is often small.
     """
+    environment = {**os.environ, **_PINNED}
+    if scratch is not None:
+        with local_errors(scratch):
+            scratch.mkdir(exist_ok=True)
+        environment["TMPDIR"] = str(scratch.absolute())
     command = [*PIP, *arguments, "--progress-bar", "raw"]
     said: list[str] = []
     with subprocess.Popen(
@@ -47,7 +56,7 @@ def run_pip(
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        env={**os.environ, **_PINNED},
+        env=environment,
         pass_fds=() if lock is None else (lock,),
     ) as pip:
         try:
