@@ -15,7 +15,7 @@ from hub_server import publish_hf
 from pulling import CONTENT, REPO
 
 from workhorse.cli import main
-from workhorse.cli.pull import progress_words
+from workhorse.cli.pull_progress import progress_words
 from workhorse.errors import EXIT_FAILED, EXIT_GOOD, EXIT_USAGE
 from workhorse.models.pull_record import RECORD
 from workhorse.units import MIB

@@ -4,31 +4,29 @@ import argparse
 import os
 import signal
 import sys
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Self
+from types import FrameType
+from typing import TYPE_CHECKING
 
 from workhorse.cli.arguments import add_choices, ask_of
-from workhorse.cli.show import console, print_table
+from workhorse.cli.progress import LateBar
+from workhorse.cli.pull_progress import PullBar
+from workhorse.cli.show import print_table
 from workhorse.codec import to_json
 from workhorse.config import Places, places
 from workhorse.errors import EXIT_GOOD, EXIT_USAGE, AppError
 from workhorse.models.pull_tries import CONNECTIONS, CONNECTIONS_MAX
 from workhorse.text import Language, Text
-from workhorse.units import show_bytes, show_duration
+from workhorse.units import show_bytes
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from workhorse.models.pull import Pulled, RemoteFolder
     from workhorse.models.pull_choice import Choice
     from workhorse.models.sources import HubSource, UrlSource
 
 AUTO = "auto"
-# A log of a pull that runs unattended gets a line so often.
-LINE_EVERY_S = 30.0
+LOOKING = Text("planning each quant", "逐个评估量化版本")
 STOPPED = Text("stopped; the same command goes on from here", "已停止；重新运行同一命令即可继续")
 WORDS: dict[str, Text] = {
     "model": Text(
@@ -257,12 +255,17 @@ def choose_here(folder: "RemoteFolder", args: argparse.Namespace, where: Places)
     cards = sum(gpu.memory_total_bytes or 0 for gpu in machine.gpus)
     memory_bytes = (machine.memory.total_bytes or 0) + cards
 
+    looked_at: list[str] = []
+
     def judge(file: str) -> tuple[Compared, int]:
+        bar.step(len(looked_at), len(models))
+        looked_at.append(file)
         model = read_model(folder.name_of(file))
         plan = ground.decide(model, ask.wish).plan
         return compared(model, plan), context_for(model, ask.wish)
 
-    return choose_for_machine(models.values(), folder.label, ask.wish, memory_bytes, judge)
+    with LateBar(LOOKING, args.lang) as bar:
+        return choose_for_machine(models.values(), folder.label, ask.wish, memory_bytes, judge)
 
 
 def tell_choice(choice: "Choice", args: argparse.Namespace) -> None:
@@ -290,11 +293,12 @@ def brought(
     from workhorse.models.pull import Telling, order_of, pull
 
     order = order_of(folder, file)
-    size, n_files = show_bytes(order.size_bytes), len(order.files)
+    n_files, size = len(order.files), order.size_bytes
+    en, zh = ("", "") if size is None else (f", {show_bytes(size)}", f"，{show_bytes(size)}")
     say(
         Text(
-            f"{order.label}: {n_files} file{'s' if n_files > 1 else ''}, {size}, into {target}",
-            f"{order.label}：{n_files} 个文件，{size}，存入 {target}",
+            f"{order.label}: {n_files} file{'s' if n_files > 1 else ''}{en}, into {target}",
+            f"{order.label}：{n_files} 个文件{zh}，存入 {target}",
         ),
         args,
     )
@@ -342,81 +346,3 @@ def print_pulled(pulled: "Pulled", language: Language) -> None:
         ((name.in_language(language), value.in_language(language)) for name, value in rows),
         language,
     )
-
-
-class PullBar:
-    """Bytes, rate and time left: a bar on a terminal, else a line now and then."""
-
-    def __init__(self, language: Language) -> None:
-        self._language = language
-        self._bar: Progress | None = None
-        self._began: tuple[float, int] | None = None
-        self._line_s = 0.0
-
-    def step(self, done_bytes: int, total_bytes: int | None) -> None:
-        """So many bytes of all are here."""
-        now_s = time.monotonic()
-        if self._began is None:
-            # What was here before the start says nothing of the rate.
-            self._began, self._line_s = (now_s, done_bytes), now_s
-            if sys.stderr.isatty():
-                self._bar = open_byte_bar(done_bytes, total_bytes)
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=done_bytes, total=total_bytes)
-        elif now_s - self._line_s >= LINE_EVERY_S:
-            self._line_s = now_s
-            began_s, began_bytes = self._began
-            rate = (done_bytes - began_bytes) / (now_s - began_s)
-            self.say(progress_words(done_bytes, total_bytes, rate))
-
-    def say(self, words: Text) -> None:
-        """One line, above the bar where there is one."""
-        line = f"· {words.in_language(self._language)}"
-        if self._bar is not None:
-            self._bar.console.print(line, markup=False)
-        else:
-            print(line, file=sys.stderr, flush=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-
-def progress_words(done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> Text:
-    """How far a pull is, how fast, and how long it will take."""
-    done, rate = show_bytes(done_bytes), f"{show_bytes(bytes_per_s)}/s"
-    if total_bytes is None or bytes_per_s <= 0:
-        return Text(f"{done}, {rate}", f"{done}，{rate}")
-    total, left = show_bytes(total_bytes), show_duration((total_bytes - done_bytes) / bytes_per_s)
-    return Text(f"{done} of {total}, {rate}, {left} left", f"{done} / {total}，{rate}，还需 {left}")
-
-
-def open_byte_bar(done_bytes: int, total_bytes: int | None) -> "Progress":
-    """A started bar of bytes."""
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-
-    opened = Progress(
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=console(stderr=True),
-        transient=True,
-    )
-    opened.add_task("", total=total_bytes, completed=done_bytes)
-    opened.start()
-    return opened
