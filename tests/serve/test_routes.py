@@ -138,6 +138,16 @@ async def test_health(http: aiohttp.ClientSession, backend: StandInBackend) -> N
         assert (answer.status, await answer.json()) == (200, {"status": "ok", "state": "ready"})
 
 
+async def test_when_every_engine_was_taken_out_of_service_it_is_no_mistake_of_the_client() -> None:
+    async with gateway() as url, aiohttp.ClientSession(url) as http:
+        async with http.post("/v1/chat/completions", json={"model": "horse"}) as answer:
+            assert answer.status == 503
+            assert "out of service" in (await error_of(answer))["message"]
+            assert answer.headers["Retry-After"]
+        async with http.get("/healthz") as answer:
+            assert (answer.status, (await answer.json())["state"]) == (503, "out of service")
+
+
 async def test_health_without_an_engine() -> None:
     async with (
         gateway(StandInBackend(None, "given_up")) as url,

@@ -17,7 +17,7 @@ from workhorse.serve.figures import TokenCount
 from workhorse.serve.keys import Key
 from workhorse.serve.live import Flow, Live
 from workhorse.serve.metrics import Metrics
-from workhorse.serve.refusal import no_such_model
+from workhorse.serve.refusal import no_such_model, out_of_service
 from workhorse.serve.usage import Outcome, Usage, Used
 
 # While somebody waits: how often engines are looked at that may have come, gone or got ready.
@@ -343,6 +343,8 @@ def ready(engines: tuple[Served, ...]) -> Served:
 
 def serving(roster: Roster, model: str | None, key: Key | None) -> tuple[Served, ...]:
     """The engines that serve a model to a key, at least one; raises when there is none."""
+    if not roster.served:
+        raise out_of_service()
     found = roster.serving(model)
     if key is None or key.models is None:
         if not found:

@@ -73,6 +73,18 @@ def no_such_model(model: str | None, names: Sequence[str]) -> NotFound:
     )
 
 
+def out_of_service() -> AppError:
+    """The refusal while there is no engine at all: its card was taken out of service."""
+    return AppError(
+        Text("Every engine was taken out of service.", "所有推理引擎均已停止服务。"),
+        Text(
+            "Who runs this service sees why: workhorse status",
+            "服务的管理员可查看原因：workhorse status",
+        ),
+        speaker="gateway",
+    )
+
+
 def json_response(document: object, *, status: int = 200) -> web.Response:
     """One JSON document as the whole answer."""
     body = msgspec.json.encode(document)

@@ -99,7 +99,7 @@ class Routes:
         served = self._roster.served
         if any(one.backend.state == READY for one in served):
             return json_response({"status": "ok", "state": READY})
-        state = served[0].backend.state if served else "planning"
+        state = served[0].backend.state if served else "out of service"
         health: dict[str, Any] = {"status": "unavailable", "state": state}
         known = not request.app[ACCESS].asks_for_key or KEY in request
         try:
