@@ -155,6 +155,16 @@ def test_a_program_that_the_kernel_killed_is_told() -> None:
     assert "2 times" in finding.seen.en and finding.evidence == (text,)
 
 
+def test_anothers_program_that_outgrew_its_own_group_is_no_affair_of_ours() -> None:
+    text = "Memory cgroup out of memory: Killed process (job)"
+    event = KernelEvent("out of memory", None, None, text, times=1)
+    play = Play().run(3)
+    play.step(events=(event,))
+    assert play.raised == []
+    play.step(events=(event,), engines=(engine(restarts=1, state="restarting"),))
+    assert play.raised == ["kernel.killed"]
+
+
 @pytest.mark.parametrize("sample", ["!!!!!!!!", "GGGGGGGG", "nan nan nan "])
 def test_garbage_is_an_alarm_when_half_of_the_answers_are(sample: str) -> None:
     play = Play().run(5)

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from workhorse.doctor.events import Told, causes, counted, meaning_of, trouble
 from workhorse.doctor.opinion import finding
-from workhorse.guard.sign import Sign, View, alarm_finding, card_subject, card_words
+from workhorse.guard.sign import READY, Sign, View, alarm_finding, card_subject, card_words
 from workhorse.records import CardReading, Finding
 from workhorse.text import Text
 
 # NVIDIA's Xid catalogue (2026-11): 48 double bit ECC error, 79 fallen off the bus. What the card
 # computes from then on is wrong, or nothing.
 QUARANTINE_XIDS = frozenset({48, 79})
+OF_A_GROUP = "Memory cgroup out"  # `machine/kernel_log.py`
 QUARANTINED = Text(
     "The card was taken out of service: no request goes to engines on it any more.",
     "该显卡已停止服务：不再有请求发往其上的引擎。",
@@ -48,8 +49,16 @@ def look(view: View) -> Iterator[Sign]:
 
 
 def killed(view: View) -> Iterator[Sign]:
-    """Programs that the kernel ended for want of memory: the next one may be an engine."""
-    lines = [event for event in view.now.events if event.kind == "out of memory"]
+    """Programs that the kernel ended for want of memory: the next one may be an engine.
+
+    Another's program that outgrew its own control group says nothing of this service.
+    """
+    lines = [
+        event
+        for event in view.now.events
+        if event.kind == "out of memory"
+        and (not event.text.startswith(OF_A_GROUP) or _engine_died(view))
+    ]
     if lines:
         times = sum(event.times for event in lines)
         yield Sign(
@@ -68,6 +77,14 @@ def killed(view: View) -> Iterator[Sign]:
             event=True,
             holds_s=view.limits.hold_s,
         )
+
+
+def _engine_died(view: View) -> bool:
+    before = {one.model_name: one.restarts for one in view.before.engines} if view.before else {}
+    return any(
+        one.state != READY or one.restarts > before.get(one.model_name, one.restarts)
+        for one in view.now.engines
+    )
 
 
 def quarantined(found: Finding) -> Finding:
