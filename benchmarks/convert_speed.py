@@ -102,8 +102,12 @@ def timed(command: Sequence[str], folder: Path) -> Round:
         "others_cpu_s": max(0.0, busy_s() - before - cpu),
     }
     if command[0] != "sh":
-        start = float(said) if command[1] == "-c" else took - json.loads(said)["duration_s"]
-        found["start_s"] = start
+        if command[1] == "-c":
+            found["start_s"] = float(said)
+        else:
+            report = json.loads(said)
+            found["start_s"] = took - report["duration_s"]
+            found["read_back_s"] = sum(shard["read_back_s"] for shard in report["shards"])
     return found
 
 
@@ -150,8 +154,11 @@ def medians(rounds: Sequence[Round], n_bytes: int) -> Round:
     """The median of each figure, and the speed by the median time, whole and after the start."""
     middle = {key: statistics.median(found[key] for found in rounds) for key in rounds[0]}
     middle["gb_per_s"] = n_bytes / middle["took_s"] / 1e9
-    work = statistics.median(found["took_s"] - found.get("start_s", 0.0) for found in rounds)
-    middle["gb_per_s_after_start"] = n_bytes / work / 1e9
+    started = [found["took_s"] - found.get("start_s", 0.0) for found in rounds]
+    middle["gb_per_s_after_start"] = n_bytes / statistics.median(started) / 1e9
+    if "read_back_s" in middle:
+        written = [t - found["read_back_s"] for t, found in zip(started, rounds, strict=True)]
+        middle["gb_per_s_written_and_synced"] = n_bytes / statistics.median(written) / 1e9
     return {key: round(value, 3) for key, value in middle.items()}
 
 

@@ -61,6 +61,8 @@ class ShardDone:
     on_overflow: OnOverflow
     n_bytes: int
     mtime_ns: int
+    write_s: float  # until the disk had it
+    read_back_s: float
     verified_blocks: int
     copied_tensors: int
     ranges: tuple[TensorRange, ...]
