@@ -4,7 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import builders
-from workhorse.engines.supply.environment import Asked, Environment, build_of, read_options
+from workhorse.engines.supply.asked import Asked, read_options
+from workhorse.engines.supply.environment import Environment, build_of
 from workhorse.plan.pooled import make_pooled_plan
 from workhorse.plan.wish import Wish
 from workhorse.records import EngineBuild, Gpu, Machine, Model, Plan, Stored

@@ -8,8 +8,9 @@ from tiny_checkpoint import write_checkpoint, write_gguf
 import builders
 from workhorse.codec import to_json
 from workhorse.config import Places
+from workhorse.engines.supply.asked import Asked
 from workhorse.engines.supply.builds import ENVIRONMENT
-from workhorse.engines.supply.environment import Asked, Environment
+from workhorse.engines.supply.environment import Environment
 from workhorse.errors import AppError
 from workhorse.plan.what_if import Parts
 from workhorse.records import Plan

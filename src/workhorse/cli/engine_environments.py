@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workhorse.cli.engine_work import Work
+from workhorse.engines.supply.asked import Asked, ask
 from workhorse.engines.supply.builds import disk_bytes, processes_in
 from workhorse.engines.supply.environment import (
-    Asked,
     Environment,
-    ask,
     begun,
     install,
     installed,

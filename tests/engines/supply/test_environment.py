@@ -14,9 +14,9 @@ from workhorse.cli.engine_environments import remove_environments
 from workhorse.cli.engine_work import Work
 from workhorse.config import Places
 from workhorse.engines.adapter import adapter_for
+from workhorse.engines.supply.asked import ask
 from workhorse.engines.supply.builds import Builds, processes_in
 from workhorse.engines.supply.environment import (
-    ask,
     begun,
     build_of,
     fetch_wheels,

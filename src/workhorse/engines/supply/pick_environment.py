@@ -4,14 +4,9 @@ import os
 from pathlib import Path
 
 from workhorse.engines.choose_engine import Contender
+from workhorse.engines.supply.asked import ask
 from workhorse.engines.supply.builds import Builds
-from workhorse.engines.supply.environment import (
-    Environment,
-    ask,
-    build_of,
-    installed,
-    read_environment,
-)
+from workhorse.engines.supply.environment import Environment, build_of, installed, read_environment
 from workhorse.errors import EXIT_NO, AppError
 from workhorse.knowledge.engine_environments import CPU
 from workhorse.records import EngineBuild, EngineName
