@@ -3,24 +3,19 @@
 import ctypes
 import os
 import signal
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from workhorse.config import HOST, places
+from running_fake import FakeEngine, running_fake
+from workhorse.config import places
 from workhorse.models.embedded import embedded_model
-from workhorse.run.process import free_port
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-START_S = 20.0
 # How long a process that was told to end may still be seen. Not a speed that is asserted: on a
 # loaded machine the kernel and the parent need their turn.
 FAREWELL_S = 5.0
@@ -113,43 +108,8 @@ def real_model(data_dir: Path) -> Path:
     return embedded_model(data_dir)
 
 
-FakeEngine = Callable[..., str]
-
-
 @pytest.fixture
 def fake_engine() -> Iterator[FakeEngine]:
     """`fake_engine("--ttft-ms", "20")` starts one and gives its base URL; all end with the test."""
     with ExitStack() as engines:
         yield lambda *options: engines.enter_context(running_fake(*options))
-
-
-@contextmanager
-def running_fake(*options: str) -> Iterator[str]:
-    """A fake engine that answers, on a free port of loopback; its base URL without `/v1`."""
-    port = free_port(HOST)
-    command = [sys.executable, "-m", "workhorse.engines.fake", "--port", str(port), *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as engine:
-        try:
-            url = f"http://127.0.0.1:{port}"
-            wait_until_healthy(url, engine)
-            yield url
-        finally:
-            engine.kill()
-
-
-def wait_until_healthy(url: str, engine: "subprocess.Popen[str]") -> None:
-    """Ask /health until it says 200."""
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        if engine.poll() is not None:
-            _, words = engine.communicate()
-            raise RuntimeError(f"the engine ended with {engine.returncode}: {words}")
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=START_S):
-                return
-        except urllib.error.HTTPError as answer:
-            answer.close()  # 503: it is still loading
-        except (urllib.error.URLError, ConnectionError):
-            pass  # it does not listen yet
-        time.sleep(0.02)
-    raise RuntimeError(f"no healthy engine at {url} after {START_S} s")

@@ -5,17 +5,15 @@ import json
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from plain_service import PlainService, serving
 
+from running_fake import FakeEngine
 from workhorse.cli import main
 from workhorse.codec import from_json
 from workhorse.records import Measurement
-
-FakeEngine = Callable[..., str]
 
 
 @pytest.fixture(autouse=True)

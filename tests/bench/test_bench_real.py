@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import wait_until_healthy
+from running_fake import wait_until_healthy
 from workhorse.bench.doubts import doubts
 from workhorse.bench.load import measure
 from workhorse.bench.scenario import Scenario

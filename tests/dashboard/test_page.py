@@ -15,6 +15,7 @@ import scenes
 from browser import Browser, Page, chromium, needs_chromium, tab
 from scenes import MODEL, Scene, served
 
+from running_fake import FakeEngine
 from workhorse.serve.auth import Access
 from workhorse.serve.key_store import KeyStore
 from workhorse.serve.keys import Key
@@ -23,7 +24,6 @@ from workhorse.text import Text
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 
 NASTY = "<img src=x onerror=alert(1)><script>alert(2)</script>"
-FakeEngine = Callable[..., str]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import FakeEngine
+from running_fake import FakeEngine
 from workhorse.guard.garbage import PIECES, STREAMS_MAX, GarbageTap, is_garbage
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from guard_scenes import Play, card, cpu_plan, forecast, gpu_plan
 
-from conftest import FakeEngine
+from running_fake import FakeEngine
 from workhorse.bench.stats import Spread, Summary
 from workhorse.config import Places
 from workhorse.records import Plan

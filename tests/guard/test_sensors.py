@@ -12,7 +12,7 @@ import pytest
 from fake_cards import LOST, SW_THERMAL, FakeCard, FakeDriver
 from guard_scenes import cpu_plan, engine, gpu_plan
 
-from conftest import FakeEngine
+from running_fake import FakeEngine
 from workhorse.guard.card_sensor import CardSensor
 from workhorse.guard.sensors import Sensors, waited_share
 from workhorse.machine.files import DirectoryFiles, PackedFiles
