@@ -1,5 +1,6 @@
 """Pulls from hubs and addresses: the right files, whole, checked, and never twice."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,15 @@ from hub_server import move_to, publish_hf, publish_ms
 from pulling import CONTENT, NAME, OTHER, REPO, left_in, pull_to
 
 from workhorse.errors import AppError
-from workhorse.models.pull_record import RECORD, find_in, find_pulled, folder_of, read_record
+from workhorse.models.pull_record import (
+    RECORD,
+    PulledFile,
+    find_in,
+    find_pulled,
+    folder_of,
+    note_files,
+    read_record,
+)
 from workhorse.models.read import local_checkpoint, read_model
 from workhorse.models.sources import source_of
 
@@ -100,7 +109,7 @@ def test_a_checkpoint_is_a_folder(server: FileServer, tmp_path: Path) -> None:
     assert pulled.path == tmp_path and not pulled.unchecked, "small ones by git's hash"
     assert local_checkpoint(tmp_path) == tmp_path
     assert read_model(tmp_path).tensors
-    assert find_in(tmp_path, None) == tmp_path
+    assert find_in(tmp_path, f"hf:{REPO}", None) == tmp_path
 
 
 def test_a_split_model_is_whole(server: FileServer, tmp_path: Path) -> None:
@@ -110,9 +119,9 @@ def test_a_split_model_is_whole(server: FileServer, tmp_path: Path) -> None:
     pulled = pull_to(tmp_path, f"hf:{REPO}", environment, file=first)
     assert pulled.path == tmp_path / first
     assert left_in(tmp_path) == {*files, RECORD}
-    assert find_in(tmp_path, None) == tmp_path / first
+    assert find_in(tmp_path, f"hf:{REPO}", None) == tmp_path / first
     (tmp_path / "big/m-00002-of-00003.gguf").unlink()
-    assert find_in(tmp_path, None) is None, "a part is missing"
+    assert find_in(tmp_path, f"hf:{REPO}", None) is None, "a part is missing"
     del files["big/m-00003-of-00003.gguf"]
     with pytest.raises(AppError, match=r"has no file big/m-00003-of-00003\.gguf"):
         pull_to(tmp_path / "b", f"hf:{REPO}", publish_hf(server, REPO, files), file=first)
@@ -126,6 +135,31 @@ def test_a_file_of_the_user_is_not_replaced(server: FileServer, tmp_path: Path) 
     assert (tmp_path / NAME).read_bytes() == b"mine"
     (tmp_path / NAME).write_bytes(CONTENT)
     assert pull_to(tmp_path, f"hf:{REPO}", environment).fetched_bytes == 0, "it is the very file"
+
+
+def test_two_repositories_in_one_folder(server: FileServer, tmp_path: Path) -> None:
+    environment = publish_hf(server, REPO, {NAME: CONTENT})
+    publish_hf(server, "other/Model", {NAME: OTHER, "b-Q4_0.gguf": b"b"})
+    pull_to(tmp_path, REPO, environment)
+    with pytest.raises(AppError, match="is there already"):
+        pull_to(tmp_path, "other/Model", environment)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert find_in(tmp_path, "hf:other/Model", None) is None
+    pull_to(tmp_path, "other/Model", environment, file="b-Q4_0.gguf")
+    assert find_in(tmp_path, "hf:other/Model", None) == tmp_path / "b-Q4_0.gguf"
+    assert find_in(tmp_path, f"hf:{REPO}", None) == tmp_path / NAME
+
+
+def test_records_of_several_processes_add_up(tmp_path: Path) -> None:
+    def note(number: int) -> None:
+        file = PulledFile("hf:a/b", number, 0)
+        note_files(tmp_path, {f"{number}.gguf": file}, f"{number}.gguf")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(note, range(12)))
+    record = read_record(tmp_path)
+    assert len(record.files) == len(record.models) == 12
+    assert left_in(tmp_path) == {RECORD}
 
 
 def test_a_gated_model_says_what_to_do(server: FileServer, tmp_path: Path) -> None:
@@ -170,7 +204,8 @@ def test_what_was_pulled_is_found_by_its_name(server: FileServer, tmp_path: Path
         b"[]",
         b"{" * 10_000,
         b'{"models": {"../../etc/passwd": ["../../etc/passwd"]}, "files": {}}',
-        b'{"models": {"/etc/passwd": []}, "files": {"a": {"size_bytes": -1, "changed_ns": 0}}}',
+        b'{"models": {"/etc/passwd": []}, "files": {}}',
+        b'{"files": {"a": {"source": "hf:a/b", "size_bytes": -1, "changed_ns": 0}}}',
         b'{"models": {"x.gguf": ["x.gguf"]}}',
     ],
 )
@@ -178,7 +213,7 @@ def test_hostile_records_lead_nowhere(tmp_path: Path, record: bytes) -> None:
     (tmp_path / RECORD).write_bytes(record)
     read_record(tmp_path)
     for wanted in (None, "Q4_0", "../../etc/passwd", "/etc/passwd", "config.json"):
-        assert find_in(tmp_path, wanted) is None
+        assert find_in(tmp_path, "hf:a/b", wanted) is None
 
 
 @pytest.mark.parametrize("name", ["../m.gguf", "/tmp/m.gguf", "a/../../m.gguf", "a//m.gguf"])

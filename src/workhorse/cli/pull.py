@@ -171,9 +171,9 @@ def print_offline(
     args: argparse.Namespace, source: "HubSource | UrlSource", target: Path, quant: str | None
 ) -> int:
     """Where the model is that was pulled before; AppError when it is not here whole."""
-    from workhorse.models.pull_record import find_in, wanted_of
+    from workhorse.models.pull_record import find_in, label_of, wanted_of
 
-    found = find_in(target, wanted_of(source) or quant)
+    found = find_in(target, label_of(source), wanted_of(source) or quant)
     if found is None:
         raise AppError(
             Text(

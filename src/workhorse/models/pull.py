@@ -157,14 +157,16 @@ def pull(
     asking = asking if stall_s is None else replace(asking, stall_s=stall_s)
     here = [w for w in order.files if _is_still_here(folder, w, target, record.files, asking)]
     missing = [wanted for wanted in order.files if wanted not in here]
-    _refuse_others(missing, target, record.files)
+    _refuse_others(missing, target, record.files, order.label)
     needed = sum((w.size_bytes or 0) - _part_bytes(target / w.name) for w in missing)
     check_space(_existing(target), max(0, needed))
     total = order.size_bytes
     done = sum(wanted.size_bytes or 0 for wanted in here)
     began, fetched = done, {w.name: record.files[w.name] for w in here if w.name in record.files}
     for wanted in here:
-        fetched.setdefault(wanted.name, stamped(target / wanted.name, None, wanted.digest))
+        fetched.setdefault(
+            wanted.name, stamped(target / wanted.name, order.label, None, wanted.digest)
+        )
     for wanted in missing:
         before = done
 
@@ -175,7 +177,7 @@ def pull(
         manner = replace(asking, progress=step)
         fetched[wanted.name] = _bring(folder, wanted, target, manner, order.label)
         done += fetched[wanted.name].size_bytes
-    note_files(target, order.label, {w.name: fetched[w.name] for w in order.files}, order.model)
+    note_files(target, {w.name: fetched[w.name] for w in order.files}, order.model)
     path = target if order.model == CHECKPOINT else target / order.model
     unchecked = tuple(name for name, file in fetched.items() if file.digest is None)
     return Pulled(path, tuple(w.name for w in order.files), done - began, unchecked)
@@ -195,14 +197,14 @@ def _bring(
 
     def arrived(version: Version) -> None:
         """Noted at once, so that a pull that ends early does not check it again."""
-        file = stamped(path, version.etag, wanted.digest)
-        note_files(target, label, {wanted.name: file})
+        file = stamped(path, label, version.etag, wanted.digest)
+        note_files(target, {wanted.name: file})
 
     try:
         pull_file(wanted, path, manner, is_there, arrived)
     except Refused as refusal:
         raise folder.explained(refusal, wanted.name) from refusal
-    return read_record(target).files.get(wanted.name) or stamped(path, None, wanted.digest)
+    return read_record(target).files.get(wanted.name) or stamped(path, label, None, wanted.digest)
 
 
 def _is_here(wanted: Wanted, target: Path, known: Mapping[str, PulledFile]) -> bool:
@@ -251,11 +253,14 @@ def _digest_of(path: Path, digest: Digest, size_bytes: int) -> str:
     return running.hexdigest()
 
 
-def _refuse_others(missing: list[Wanted], target: Path, known: Mapping[str, PulledFile]) -> None:
-    """A file of that name that no pull put there is the user's own: it is not replaced."""
+def _refuse_others(
+    missing: list[Wanted], target: Path, known: Mapping[str, PulledFile], label: str
+) -> None:
+    """A file of that name that did not come from there is not replaced: it is another model's."""
     for wanted in missing:
         path = target / wanted.name
-        if path.exists() and wanted.name not in known:
+        before = known.get(wanted.name)
+        if path.exists() and (before is None or before.source != label):
             raise AppError(
                 Text(
                     f"{shown(str(path))} is there already and is not the file that is asked for.",

@@ -11,6 +11,7 @@ import msgspec
 
 from workhorse.errors import AppError
 from workhorse.models.choice import choose
+from workhorse.models.folders import AddressFolder
 from workhorse.models.hub import Digest
 from workhorse.models.part_file import local_errors, locked_file
 from workhorse.models.sources import HubSource, LocalSource, Source, source_of
@@ -25,6 +26,7 @@ CHECKPOINT_ENDINGS = (".safetensors", ".json")
 class PulledFile(msgspec.Struct, frozen=True):
     """A file as it was when it was checked."""
 
+    source: str
     size_bytes: int
     changed_ns: int
     etag: str | None = None
@@ -34,7 +36,6 @@ class PulledFile(msgspec.Struct, frozen=True):
 class Record(msgspec.Struct, frozen=True):
     """Files by name below the folder; models by their first file, with all that belong to it."""
 
-    source: str = ""
     files: dict[str, PulledFile] = {}
     models: dict[str, list[str]] = {}
 
@@ -61,9 +62,7 @@ def read_record(folder: Path) -> Record:
     return Record()
 
 
-def note_files(
-    folder: Path, source: str, files: Mapping[str, PulledFile], model: str | None = None
-) -> None:
+def note_files(folder: Path, files: Mapping[str, PulledFile], model: str | None = None) -> None:
     """Add files to the record, and the model that they make; safe in two processes at once."""
     path = folder / RECORD
     with local_errors(path):
@@ -73,7 +72,7 @@ def note_files(
             models = dict(old.models)
             if model is not None:
                 models[model] = list(files)
-            record = Record(source, {**old.files, **files}, models)
+            record = Record({**old.files, **files}, models)
             os.ftruncate(handle, 0)
             raw = msgspec.json.format(msgspec.json.encode(record))
             os.pwrite(handle, raw, 0)
@@ -83,11 +82,11 @@ def note_files(
             os.close(handle)
 
 
-def stamped(path: Path, etag: str | None, digest: Digest | None) -> PulledFile:
+def stamped(path: Path, source: str, etag: str | None, digest: Digest | None) -> PulledFile:
     """The record of a file that has just been checked."""
     with local_errors(path):
         status = path.stat()
-    return PulledFile(status.st_size, status.st_mtime_ns, etag, digest)
+    return PulledFile(source, status.st_size, status.st_mtime_ns, etag, digest)
 
 
 def untouched(path: Path, known: PulledFile | None) -> bool:
@@ -113,18 +112,18 @@ def find_pulled(
     source = source_of(reference, environment)
     if isinstance(source, LocalSource):
         return None
-    return find_in(folder_of(source, models), wanted_of(source) or quant)
+    return find_in(folder_of(source, models), label_of(source), wanted_of(source) or quant)
 
 
-def find_in(folder: Path, wanted: str | None) -> Path | None:
-    """The model of a folder that was pulled into it, by file or quantisation."""
+def find_in(folder: Path, label: str, wanted: str | None) -> Path | None:
+    """The model of a folder that was pulled into it from `label`, by file or quantisation."""
     record = read_record(folder)
     whole = {
         first: files
         for first, files in record.models.items()
         if files
         and first in (CHECKPOINT, files[0])
-        and all(inside(f) and untouched(folder / f, record.files.get(f)) for f in files)
+        and all(inside(f) and _is_of(label, folder / f, record.files.get(f)) for f in files)
     }
     listing = {f: record.files[f].size_bytes for first in whole for f in whole[first]}
     if wanted is not None and wanted.lower().endswith(CHECKPOINT_ENDINGS):
@@ -135,9 +134,16 @@ def find_in(folder: Path, wanted: str | None) -> Path | None:
     if names and (wanted is None or not wanted.lower().endswith(".gguf")):
         if len(names) == 1 and wanted is None:
             return folder / names[0]
-        found = _chosen(listing, wanted, record.source or str(folder))
+        found = _chosen(listing, wanted, label)
         return None if found is None else folder / found
     return folder if CHECKPOINT in whole and wanted is None else None
+
+
+def label_of(source: Source) -> str:
+    """How a record calls where a model came from."""
+    if isinstance(source, HubSource):
+        return source.label
+    return str(source.path) if isinstance(source, LocalSource) else AddressFolder(source.url).label
 
 
 def wanted_of(source: Source) -> str | None:
@@ -145,6 +151,10 @@ def wanted_of(source: Source) -> str | None:
     if isinstance(source, HubSource):
         return source.wanted
     return None if isinstance(source, LocalSource) else Path(urlsplit(source.url).path).name
+
+
+def _is_of(label: str, path: Path, known: PulledFile | None) -> bool:
+    return known is not None and known.source == label and untouched(path, known)
 
 
 def _chosen(listing: Mapping[str, int | None], wanted: str | None, label: str) -> str | None:
