@@ -13,6 +13,7 @@ from workhorse.cli.engine_environments import (
     install_environment,
     is_environment,
     list_environments,
+    refuse_used,
     remove_environments,
     verify_environment,
 )
@@ -26,6 +27,7 @@ from workhorse.cli.engine_work import (
     remove_builds,
     verify_builds,
 )
+from workhorse.cli.parser import not_taken
 from workhorse.cli.progress import LateBar
 from workhorse.cli.show import console, print_table, print_verdict
 from workhorse.codec import to_json
@@ -273,6 +275,7 @@ def run_remove(args: argparse.Namespace, work: Work) -> int:
         raise usage(Text("`engine remove` needs a name.", "`engine remove` 需要名称。"))
     here = {row.environment.name for row in list_environments(work)}
     builds = [name for name in args.what if name not in here]
+    refuse_used(work, [name for name in args.what if name in here])
     freed_bytes = 0
     if builds or args.tools:
         freed_bytes += remove_builds(work, builds, tools=args.tools)
@@ -325,14 +328,20 @@ def cpu(word: str) -> str:
     """A kind of CPU that this machine's compiler builds for, as argparse wants it."""
     names = [NATIVE, *(variant.name for variant in variants(platform.machine())), ALL]
     if word not in names:
-        raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(names)}")
+        known = ", ".join(names)
+        raise not_taken(Text(f"{word!r} is none of {known}", f"{word!r} 不在可选范围内：{known}"))
     return word
 
 
 def sha256(word: str) -> str:
     """64 hexadecimal digits, as argparse wants it."""
     if len(word) != 64 or set(word.lower()) - set("0123456789abcdef"):
-        raise argparse.ArgumentTypeError(f"{word[:80]!r} is not a SHA-256 (64 hexadecimal digits)")
+        raise not_taken(
+            Text(
+                f"{word[:80]!r} is not a SHA-256 (64 hexadecimal digits)",
+                f"{word[:80]!r} 不是 SHA-256（64 位十六进制）",
+            )
+        )
     return word.lower()
 
 

@@ -81,6 +81,8 @@ def install_environment(work: Work, word: str, target: str | None) -> Environmen
     machine = read_machine(open_files(ROOT))
     recipe = recipe_for(word, target, machine)
     refuse_unmet(recipe, machine)
+    if found_none := not_for_these_cards(recipe, machine):
+        work.tell.found(Verdict((found_none,)))
     size, disk = show_bytes(recipe.download_bytes), show_bytes(recipe.disk_bytes)
     work.tell.stage(
         Text(
@@ -133,6 +135,27 @@ def capability_of(target: str | None, machine: Machine) -> Capability | None:
             exit_code=EXIT_USAGE,
         )
     return int(digits[:-1]), int(digits[-1])
+
+
+def not_for_these_cards(recipe: EnvironmentRecipe, machine: Machine) -> Finding | None:
+    """A warning before gigabytes are fetched for a card that is not here."""
+    here = [g.compute_capability for g in machine.gpus if g.compute_capability is not None]
+    if recipe.is_for(None) or any(recipe.is_for(capability) for capability in here):
+        return None
+    listed = ", ".join(sorted({f"sm_{major}{minor}" for major, minor in here}))
+    return Finding(
+        code="engine.other-cards",
+        level="warning",
+        seen=Text(
+            f"{recipe.name} is for cards of compute capability {recipe.target}; here: "
+            f"{listed or 'none'}.",
+            f"{recipe.name} 适用于计算能力 {recipe.target} 的显卡；本机：{listed or '无'}。",
+        ),
+        why=Text("It cannot be used on this machine.", "它无法在本机使用。"),
+        remedy=Text("Let the card decide.", "请由显卡决定版本。"),
+        source="engine_environments.toml",
+        command=f"workhorse engine install {recipe.engine}",
+    )
 
 
 def refuse_unmet(recipe: EnvironmentRecipe, machine: Machine) -> None:
@@ -229,9 +252,8 @@ def remove_environments(work: Work, names: Sequence[str], *, begun_too: bool) ->
     is left.
     """
     with work.builds.alone():
+        refuse_used(work, names)
         folders = [work.builds.folder / name for name in dict.fromkeys(names)]
-        for folder in folders:
-            refuse_used(folder)
         folders += begun(work.builds) if begun_too else []
         freed_bytes = sum(disk_bytes(folder) for folder in folders)
         for folder in folders:
@@ -244,11 +266,14 @@ def remove_environments(work: Work, names: Sequence[str], *, begun_too: bool) ->
     return freed_bytes
 
 
-def refuse_used(folder: Path) -> None:
-    """AppError while a process runs from an environment."""
-    if users := processes_in(folder):
-        listed, name = ", ".join(map(str, users[:8])), folder.name
-        raise AppError(
-            Text(f"{name} is in use by process {listed}.", f"{name} 正被进程 {listed} 使用。"),
-            Text("Stop the service that runs it, then remove it.", "请先停止使用它的服务再删除。"),
-        )
+def refuse_used(work: Work, names: Sequence[str]) -> None:
+    """AppError while a process runs from one of these environments."""
+    for name in names:
+        if users := processes_in(work.builds.folder / name):
+            listed = ", ".join(map(str, users[:8]))
+            raise AppError(
+                Text(f"{name} is in use by process {listed}.", f"{name} 正被进程 {listed} 使用。"),
+                Text(
+                    "Stop the service that runs it, then remove it.", "请先停止使用它的服务再删除。"
+                ),
+            )

@@ -78,11 +78,19 @@ def binary_build(path: Path) -> EngineBuild:
     """
     program = path.expanduser().absolute()
     if not program.is_file() or not os.access(program, os.X_OK):
-        state = "is not executable" if program.is_file() else "does not exist"
-        state_zh = "没有执行权限" if program.is_file() else "不存在"
+        state, state_zh = "does not exist", "不存在"
+        if program.is_dir():
+            state = "is a folder without bin/python, so no environment"
+            state_zh = "是目录，但其中没有 bin/python，不是环境"
+        elif program.exists():
+            state, state_zh = "is not executable", "没有执行权限"
         raise AppError(
             Text(f"The engine {program} {state}.", f"引擎 {program} {state_zh}。"),
-            Text("Give the path of a llama-server program.", "请给出 llama-server 程序的路径。"),
+            Text(
+                "Give the path of a llama-server program, or of an environment with vLLM or "
+                "LMDeploy.",
+                "请给出 llama-server 程序，或含 vLLM、LMDeploy 的环境的路径。",
+            ),
         )
     understood = capabilities(read_help(ask(program, "--help")))
     if not {"--ctx-size", "--parallel", "--model"} <= set(understood.knows):

