@@ -6,7 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guard_scenes import GIB, MIB, Play, answered, card, cpu_plan, engine, forecast, gpu_plan, xid
+from guard_scenes import (
+    GIB,
+    MIB,
+    START_S,
+    Play,
+    answered,
+    card,
+    cpu_plan,
+    engine,
+    forecast,
+    gpu_plan,
+    xid,
+)
 
 from workhorse.knowledge.alarms import alarm_wordings
 from workhorse.knowledge.tables import table
@@ -300,6 +312,16 @@ def test_prompts_of_others_between_the_steps_are_no_collapse() -> None:
     assert Play(plan).run(15).run(60, **mixed).raised == []
     alone = engines(decode_tokens_per_s=32.0, streams=2, prefill_share=0.02)
     assert Play(plan).run(15).run(60, **alone).raised == ["live.decode-collapsed"]
+
+
+def test_errors_that_sound_memory_makes_in_months_are_none() -> None:
+    play = Play(gpu_plan())
+    for day in range(60):
+        play.at_s = START_S + day * 86_400.0
+        play.run(10, cards=(card(corrected_errors=20 * day),))
+    assert play.raised == []
+    play.run(10, cards=(card(corrected_errors=20 * 59 + 100),))
+    assert play.raised == ["live.ecc-grew"]
 
 
 def test_what_nothing_tells_any_more_is_over() -> None:

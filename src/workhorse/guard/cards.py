@@ -12,12 +12,12 @@ from workhorse.text import Text
 from workhorse.units import show_bytes, show_share
 
 
-def look(view: View, card: CardReading, first: CardReading) -> Iterator[Sign]:
-    """Signs of one card that engines use; `first`: the same card when the watch began."""
+def look(view: View, card: CardReading, began: CardReading) -> Iterator[Sign]:
+    """Signs of one card that engines use; `began`: the same card as this day of watching began."""
     yield from _memory(view, card)
     yield from _throttling(card)
     yield from _link(card)
-    yield from _errors(view, card, first)
+    yield from _errors(view, card, began)
     yield from _foreign(card)
 
 
@@ -192,8 +192,8 @@ def _link_words(card: CardReading, code: str, now: int, most: int) -> Callable[[
     return words
 
 
-def _errors(view: View, card: CardReading, first: CardReading) -> Iterator[Sign]:
-    """Counts that grew since the watch began; one that fell was set back with the driver."""
+def _errors(view: View, card: CardReading, began: CardReading) -> Iterator[Sign]:
+    """Counts that grew; one that fell was set back with the driver."""
     before = view.earlier_card(card)
     now = card.uncorrected_errors
     if before is not None and now is not None and before.uncorrected_errors is not None:
@@ -206,8 +206,8 @@ def _errors(view: View, card: CardReading, first: CardReading) -> Iterator[Sign]
             at_once=True,
             event=True,
         )
-    if card.corrected_errors is not None and first.corrected_errors is not None:
-        more = card.corrected_errors - first.corrected_errors
+    if card.corrected_errors is not None and began.corrected_errors is not None:
+        more = card.corrected_errors - began.corrected_errors
         yield Sign(
             "live.ecc-grew",
             card_subject(card),
@@ -234,8 +234,8 @@ def _corrected_finding(card: CardReading, grew: int) -> Finding:
     return alarm_finding(
         "live.ecc-grew",
         Text(
-            f"{words.en} corrected {grew} memory errors while it served.",
-            f"{words.zh}服务期间纠正了 {grew} 个显存错误。",
+            f"{words.en} corrected {grew} memory errors within a day.",
+            f"{words.zh}在一天内纠正了 {grew} 个显存错误。",
         ),
         evidence=(f"corrected {card.corrected_errors}, {grew} new",),
         index=card.index,

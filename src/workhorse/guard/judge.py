@@ -18,6 +18,7 @@ Key = tuple[str, str]  # code and subject
 CONDITIONS_MAX = 1000
 # An engine that was replaced, or that nobody asks, tells nothing of what was wrong with it.
 SILENT_S = 1800.0
+DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Judge:
         self._watched: dict[Key, _Watched] = {}
         self._before: Reading | None = None
         self._first: dict[int, CardReading] = {}
+        self._day: dict[int, tuple[float, CardReading]] = {}
         self._speeds: dict[str, tuple[Plan, DecodeSpeed]] = {}
         self._garbage: dict[str, GarbageJudge] = {}
 
@@ -98,10 +100,19 @@ class Judge:
         used = {index for plan in view.plans.values() for index in planned_cards(plan)}
         for card in view.now.cards:
             if card.index in used:
-                yield from cards.look(view, card, self._first.setdefault(card.index, card))
+                self._first.setdefault(card.index, card)
+                yield from cards.look(view, card, self._as_the_day_began(card, view.now))
         for index, first in self._first.items():
             if index in used:
                 yield kernel_events.silent(view, first)
+
+    def _as_the_day_began(self, card: CardReading, now: Reading) -> CardReading:
+        """The card at the beginning of this day of watching: sound memory errs now and then."""
+        began_s, then = self._day.get(card.index, (now.at_unix_s, card))
+        if not 0 <= now.at_unix_s - began_s < DAY_S:
+            began_s, then = now.at_unix_s, card
+        self._day[card.index] = (began_s, then)
+        return then
 
     def _speed(self, name: str, plan: Plan) -> DecodeSpeed:
         known = self._speeds.get(name)
