@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,15 @@ def test_every_figure_has_a_unit_and_unknown_ones_have_no_point() -> None:
     assert {point.figure for point in points} <= UNITS.keys()
     assert "decode_tokens_per_s" not in {point.figure for point in points}
     assert {(p.subject, p.value) for p in points if p.figure == "card_power_w"} == {("0", 150.5)}
+
+
+def test_two_engines_of_one_model_have_one_curve() -> None:
+    one = reading(NOON).engines[0]
+    both = replace(reading(NOON), engines=(one, replace(one, decode_tokens_per_s=40.0, waiting=0)))
+    found = {(point.figure, point.subject): point.value for point in points_of(both)}
+    assert found["decode_tokens_per_s", "horse"] == 30.0
+    assert found["generating", "horse"] == 2
+    assert found["resident_bytes", "horse"] == 10 * 2**30
 
 
 def test_a_year_stays_within_its_bounds(tmp_path: Path) -> None:

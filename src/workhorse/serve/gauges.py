@@ -20,7 +20,8 @@ _WholeRows = tuple[tuple[str, str, Callable[[Reading], float | None]], ...]
 
 _OF_AN_ENGINE: _Rows = (
     ("num_requests_running", "Requests in the slots of an engine.", sum, lambda e: e.generating),
-    ("num_requests_waiting", "Requests in the gateway's queue.", sum, lambda e: e.waiting),
+    # They share one line: each of them has the whole of it.
+    ("num_requests_waiting", "Requests in the gateway's queue.", max, lambda e: e.waiting),
     (
         "stream_tokens_per_second",
         "Decode speed of one stream, over the latest answers.",

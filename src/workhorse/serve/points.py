@@ -1,9 +1,10 @@
 """What of a reading is kept over time, how finely and for how long. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
-from workhorse.records import Reading
+from workhorse.records import EngineReading, Reading
 from workhorse.text import Text
 
 DAY_S = 86_400
@@ -72,21 +73,31 @@ def points_of(reading: Reading) -> Iterator[Point]:
             yield Point(at_unix_s, figure, subject, float(value))
 
 
+# Several engines may serve one model: it has one curve. They share one line of who waits.
+_OF_AN_ENGINE: tuple[
+    tuple[str, Callable[[Sequence[float]], float], Callable[[EngineReading], float | None]], ...
+] = (
+    ("decode_tokens_per_s", fmean, lambda e: e.decode_tokens_per_s),
+    ("total_tokens_per_s", sum, lambda e: e.total_tokens_per_s),
+    ("prefill_tokens_per_s", fmean, lambda e: e.prefill_tokens_per_s),
+    ("ttft_s", fmean, lambda e: e.ttft_s),
+    ("generating", sum, lambda e: e.generating),
+    ("waiting", max, lambda e: e.waiting),
+    ("resident_bytes", sum, lambda e: e.resident_bytes),
+)
+
+
 def _figures(reading: Reading) -> Iterator[tuple[str, str, float | None]]:
     total, available = reading.memory_total_bytes, reading.memory_available_bytes
     used = None if total is None or available is None else total - available
     yield "memory_used_bytes", "", used
     yield "swap_used_bytes", "", reading.swap_used_bytes
     yield "other_cpus_busy", "", reading.other_cpus_busy
-    for engine in reading.engines:
-        name = engine.model_name
-        yield "decode_tokens_per_s", name, engine.decode_tokens_per_s
-        yield "total_tokens_per_s", name, engine.total_tokens_per_s
-        yield "prefill_tokens_per_s", name, engine.prefill_tokens_per_s
-        yield "ttft_s", name, engine.ttft_s
-        yield "generating", name, engine.generating
-        yield "waiting", name, engine.waiting
-        yield "resident_bytes", name, engine.resident_bytes
+    for name in dict.fromkeys(engine.model_name for engine in reading.engines):
+        same = [engine for engine in reading.engines if engine.model_name == name]
+        for figure, fold, of_engine in _OF_AN_ENGINE:
+            known = [value for engine in same if (value := of_engine(engine)) is not None]
+            yield figure, name, fold(known) if known else None
     for card in reading.cards:
         index = str(card.index)
         yield "card_used_bytes", index, card.used_bytes
