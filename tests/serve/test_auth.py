@@ -221,6 +221,26 @@ async def test_a_broken_store_keeps_the_keys_that_were_read(
     assert await guarded.ask(make_secret()) == 401
 
 
+async def test_keys_that_went_with_their_file_are_asked_for_still(
+    guarded: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = guarded.store.add(Key("ann"), time.time())
+    await guarded.until(secret, 200)
+    for path in guarded.store.path.parent.glob(f"{guarded.store.path.name}*"):
+        path.unlink()
+    async with asyncio.timeout(PATIENCE_S):
+        while "was taken away" not in caplog.text:
+            await guarded.ask()
+    guarded.store.forget_all()  # as the service's other writers make the file anew, and no key
+    assert await guarded.ask() == 401
+    assert await guarded.ask(secret) == 200
+    again = guarded.store.add(Key("ann"), time.time())
+    await guarded.until(again, 200)
+    assert await guarded.ask(secret) == 401
+    guarded.store.forget_all()
+    await guarded.until("", 200)
+
+
 async def test_whatever_fails_once_later_edits_are_followed(
     guarded: Guarded, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

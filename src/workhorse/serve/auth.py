@@ -81,6 +81,8 @@ class Access:
         self.names = tuple(name.lower() for name in names)
         self._store = store
         self._ring = KeyRing() if store is None else store.ring()
+        self._file = None if store is None else store.file()
+        self._lost = False  # the file that the keys were read from has gone
         self._exposed = False
 
     @property
@@ -124,8 +126,11 @@ class Access:
         while True:
             await asyncio.sleep(READ_EVERY_S)
             try:
-                self._ring = await asyncio.to_thread(store.ring)
-                told = False
+                ring, file = await asyncio.to_thread(lambda: (store.ring(), store.file()))
+                self._lost = self._lost or file != self._file
+                if self._ring and not ring and self._lost:
+                    raise lost_keys(store)
+                self._ring, self._file, self._lost, told = ring, file, False, False
             except Exception as error:  # noqa: BLE001 - a watch that ends misses each revocation
                 if not told:
                     log.warning("The keys that were read last stay in force: %s", error)
@@ -187,6 +192,17 @@ class Access:
             and is_from_here(request)
             and hmac.compare_digest(secret.encode(errors="replace"), self.token.encode())
         )
+
+
+def lost_keys(store: KeyStore) -> AppError:
+    """Keys that went with their file: nobody said that everybody may come in from now on."""
+    return AppError(
+        Text(f"The file {store.path} was taken away.", f"文件 {store.path} 已被移走。"),
+        Text(
+            "Make a key anew, or start the service again to go without.",
+            "请重新创建密钥；若不再需要密钥，请重启服务。",
+        ),
+    )
 
 
 def sent_secret(request: web.Request) -> str | None:

@@ -102,6 +102,14 @@ class KeyStore:
         """The keys as they are now."""
         return KeyRing(self.kept())
 
+    def file(self) -> tuple[int, int] | None:
+        """Which file it is, by device and inode; None: there is none."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
