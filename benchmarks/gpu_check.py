@@ -4,13 +4,14 @@
                                    [--vocabularies DIR] [--only NAME ...] [--small MODEL.gguf]
 
 `make gpu-check` calls it. In order: probe; an engine with code for the card (`--engine`, else
-`workhorse engine build --gpu auto`); greedy tokens of a small trained model in F16 (`--small`, else
-the embedded one, widened), card against CPU, with flash attention off and on; whole models of 7B shapes with random valid weights at F16, Q8_0 and
-Q4_K: memory and speed at 1 to 8 streams against the plan; one of them served by `workhorse up`
-and measured through the gateway. `--ptx-engine` is a build for another card (sm_70) that a newer
-one runs through PTX: its tokens and its speed beside the first engine's. DIR has llama.cpp's
-`ggml-vocab-*.gguf`; left out, every shape gets the embedded model's tokenizer. What was seen is
-printed and stored after each step. Where no card answers it says so and ends with 3.
+`workhorse engine build --gpu auto`); greedy tokens of a small trained model in F16 (`--small`,
+else the embedded one, widened), card against CPU, with flash attention off and on; whole models
+of 7B shapes with random valid weights at F16, Q8_0 and Q4_K: memory and speed at 1 to 8 streams
+against the plan; one of them served by `workhorse up` and measured through the gateway.
+`--ptx-engine` is a build for another card (sm_70) that a newer one runs through PTX: its tokens
+and its speed beside the first engine's. DIR has llama.cpp's `ggml-vocab-*.gguf`; left out, every
+shape gets the embedded model's tokenizer. What was seen is printed and stored after each step.
+Where no card answers it says so and ends with 3.
 """
 
 import argparse
@@ -136,8 +137,9 @@ class Check:
         source = embedded_model(places().data, lambda *_: None)
         with scratch(self.args.scratch) as own:
             path = own / "small-f16.gguf"
-            command = [self.engine.with_name("llama-quantize"), "--allow-requantize"]
-            subprocess.run([*command, source, path, "F16"], check=True, capture_output=True)
+            command = [str(self.engine.with_name("llama-quantize")), "--allow-requantize"]
+            command += [str(source), str(path), "F16"]
+            subprocess.run(command, check=True, capture_output=True)
             yield path
 
     @contextmanager
