@@ -94,7 +94,7 @@ def test_only_failures_are_a_failure(
         (["--repeats", "-1"], "-1 is not at least 1"),
         (["--prompt-tokens", "many"], "--prompt-tokens"),
         (["--output-tokens", "0"], "0 is not at least 1"),
-        (["http://127.0.0.1:1", "http://127.0.0.1:2"], "unrecognized"),
+        (["http://127.0.0.1:1", "http://127.0.0.1:2"], "There is no http"),
     ],
 )
 def test_wrong_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from io import TextIOWrapper
 from types import ModuleType
 
 from workhorse import __version__
+from workhorse.cli.parser import Parser
 from workhorse.cli.show import choose_language, print_error
 from workhorse.errors import EXIT_FAILED, EXIT_GOOD, AppError
 from workhorse.text import Language, Text
@@ -75,12 +76,12 @@ def verb_module(verb: str) -> ModuleType:
 
 def build_parser(language: Language, only: str | None = None) -> argparse.ArgumentParser:
     """The command's parser; `only` names the one verb whose module is loaded, None: all."""
-    parser = argparse.ArgumentParser(prog="workhorse", description=ABOUT.in_language(language))
+    parser = Parser(prog="workhorse", description=ABOUT.in_language(language), language=language)
     parser.add_argument("--version", action="version", version=f"workhorse {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
     for verb, about in VERBS.items():
         words = about.in_language(language)
-        verb_parser = verbs.add_parser(verb, help=words, description=words)
+        verb_parser = verbs.add_parser(verb, help=words, description=words, language=language)
         if only in (None, verb):
             add_common(verb_parser, language)
             verb_module(verb).add_arguments(verb_parser, language)

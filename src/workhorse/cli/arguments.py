@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workhorse.cli.parser import not_taken
 from workhorse.text import Language, Text
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def positive(word: str) -> int:
     """A whole number of at least 1, as argparse wants it."""
     number = int(word)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{word} is not at least 1")
+        raise not_taken(Text(f"{word} is not at least 1", f"{word} 小于 1"))
     return number
 
 
@@ -98,7 +99,7 @@ def share(word: str) -> float:
     """A share below 1 from `10%` or `0.1`, as argparse wants it."""
     number = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
     if not 0 <= number <= 0.9:
-        raise argparse.ArgumentTypeError(f"{word} is not a share (0% to 90%)")
+        raise not_taken(Text(f"{word} is not a share (0% to 90%)", f"{word} 不在 0% 到 90% 之间"))
     return number
 
 
@@ -122,7 +123,9 @@ def bits(word: str) -> float:
     """Bits a weight, from 1 to 32, as argparse wants it."""
     number = float(word)
     if not 1 <= number <= 32:
-        raise argparse.ArgumentTypeError(f"{word} is no number of bits (1 to 32)")
+        raise not_taken(
+            Text(f"{word} is no number of bits (1 to 32)", f"{word} 不是位数（1 到 32）")
+        )
     return number
 
 
@@ -134,7 +137,9 @@ def memory_size(word: str) -> int:
     match = SIZE.fullmatch(word.strip())
     n_bytes = int(float(match[1]) * 1024 ** ("KMGT".index(match[2].upper()) + 1)) if match else 0
     if not 0 < n_bytes <= 1024**5:
-        raise argparse.ArgumentTypeError(f"{word} is no memory size (such as 128GiB)")
+        raise not_taken(
+            Text(f"{word} is no memory size (such as 128GiB)", f"{word} 不是内存大小（如 128GiB）")
+        )
     return n_bytes
 
 
@@ -142,5 +147,7 @@ def port(word: str) -> int:
     """A TCP port; 0 takes a free one."""
     number = int(word)
     if not 0 <= number <= 65535:
-        raise argparse.ArgumentTypeError(f"{word} is not a port (0 to 65535)")
+        raise not_taken(
+            Text(f"{word} is not a port (0 to 65535)", f"{word} 不是端口（0 到 65535）")
+        )
     return number

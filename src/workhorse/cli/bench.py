@@ -17,13 +17,14 @@ from workhorse.bench.scenario import STANDARD, Scenario, scenario_for
 from workhorse.bench.service import service_url
 from workhorse.bench.stats import Spread, Summary, summarise
 from workhorse.cli.arguments import positive
+from workhorse.cli.parser import not_taken
 from workhorse.cli.progress import MEASURING, LateBar
 from workhorse.cli.show import print_table, print_verdict
 from workhorse.codec import to_json
 from workhorse.errors import EXIT_FAILED, EXIT_GOOD, AppError
 from workhorse.machine.probe import probe
 from workhorse.records import Conditions, Measurement
-from workhorse.text import Language, Text
+from workhorse.text import Language, Text, same
 from workhorse.units import UNKNOWN, show_duration, show_range, three_digits
 
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -87,7 +88,7 @@ def stream_counts(word: str) -> tuple[int, ...]:
     """Counts such as `1,4,8`."""
     counts = tuple(positive(part) for part in word.split(","))
     if max(counts) > STREAMS_MAX:
-        raise argparse.ArgumentTypeError(f"{max(counts)} > {STREAMS_MAX}")
+        raise not_taken(same(f"{max(counts)} > {STREAMS_MAX}"))
     return counts
 
 

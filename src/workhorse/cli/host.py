@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from workhorse.cli.parser import not_taken
 from workhorse.cli.show import console, print_table
 from workhorse.codec import to_json
 from workhorse.config import places
@@ -310,7 +311,7 @@ def _nothing_to_change(advice: Sequence[Advice], args: argparse.Namespace) -> in
 
 def _knob(word: str) -> str:
     if word not in {knob.name for knob in knobs()}:
-        raise argparse.ArgumentTypeError(f"no setting is called {word!r}")
+        raise not_taken(Text(f"no setting is called {word!r}", f"没有名为 {word!r} 的设置"))
     return word
 
 

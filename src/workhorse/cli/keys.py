@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from workhorse.cli.arguments import positive
+from workhorse.cli.parser import not_taken
 from workhorse.cli.show import console, print_table
 from workhorse.config import places
 from workhorse.errors import EXIT_GOOD, EXIT_USAGE, AppError
@@ -219,7 +220,12 @@ def day(unix_s: float | None) -> str:
 def name(word: str) -> str:
     """The name of a key, as argparse wants it."""
     if not _NAME.fullmatch(word):
-        raise argparse.ArgumentTypeError(f"{word!r} is no name: up to 64 letters, digits or .@+-_")
+        raise not_taken(
+            Text(
+                f"{word!r} is no name: up to 64 letters, digits or .@+-_",
+                f"{word!r} 不能用作名称：最多 64 个字母、数字或 .@+-_",
+            )
+        )
     return word
 
 
@@ -233,11 +239,14 @@ def moment(word: str) -> datetime:
             after = date.fromisoformat(word) + timedelta(days=1)
             ends = datetime.fromisoformat(after.isoformat()).astimezone()
     except (ValueError, OverflowError) as error:
-        raise argparse.ArgumentTypeError(
-            f"{word} is no time (such as 12h, 30d, 8w, 2027-01-31)"
+        raise not_taken(
+            Text(
+                f"{word} is no time (such as 12h, 30d, 8w, 2027-01-31)",
+                f"{word} 不是时间（如 12h、30d、8w、2027-01-31）",
+            )
         ) from error
     if ends <= now:
-        raise argparse.ArgumentTypeError(f"{word} is over")
+        raise not_taken(Text(f"{word} is over", f"{word} 已经过去"))
     return ends
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from workhorse.cli.parser import not_taken
 from workhorse.cli.show import print_table
 from workhorse.config import places
 from workhorse.errors import EXIT_GOOD
@@ -92,8 +93,11 @@ def moment(word: str) -> datetime:
     try:
         return datetime.fromisoformat(date.fromisoformat(word).isoformat()).astimezone()
     except (ValueError, OverflowError) as error:
-        raise argparse.ArgumentTypeError(
-            f"{word} is no time (such as 2026-11-01, 24h, 7d)"
+        raise not_taken(
+            Text(
+                f"{word} is no time (such as 2026-11-01, 24h, 7d)",
+                f"{word} 不是时间（如 2026-11-01、24h、7d）",
+            )
         ) from error
 
 
