@@ -20,7 +20,7 @@ import aiohttp
 from workhorse.run.process import free_port
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "engines"))
-from tiny_checkpoint import write_checkpoint, write_gguf
+from tiny_checkpoint import write_checkpoint, write_gguf  # type: ignore[import-not-found]
 
 READY_S = 1800.0
 PROMPTS = ("Name three colours.", "What is a horse?", "Count to five.")
