@@ -78,6 +78,8 @@ def pick(
         return pick_engine(builds, machine)
     if word != AUTO and engine is not None:
         outside = named_environment(engine, builds)
+        if outside is None and any(recipe.name == word for recipe in environments()):
+            raise none_installed(word)
         return Picked(outside.build) if outside is not None else named_engine(engine, builds)
     return pick_freely(builds, machine, wanted, history)
 
