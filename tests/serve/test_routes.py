@@ -148,6 +148,21 @@ async def test_when_every_engine_was_taken_out_of_service_it_is_no_mistake_of_th
             assert (answer.status, (await answer.json())["state"]) == (503, "out of service")
 
 
+async def test_health_while_requests_wait_for_a_reload() -> None:
+    class Reloading(StandInBackend):
+        async def address(self, wait_s: float) -> str:
+            await asyncio.Event().wait()
+            return ""
+
+    async with (
+        gateway(Reloading(None, "reloading")) as url,
+        aiohttp.ClientSession(url) as http,
+        http.get("/healthz", timeout=aiohttp.ClientTimeout(PATIENCE_S)) as answer,
+    ):
+        assert answer.status == 503
+        assert await answer.json() == {"status": "unavailable", "state": "reloading"}
+
+
 async def test_health_without_an_engine() -> None:
     async with (
         gateway(StandInBackend(None, "given_up")) as url,

@@ -1,5 +1,6 @@
 """The gateway's routes and what it answers itself: models, health, metrics, errors."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -19,6 +20,8 @@ from workhorse.serve.sse import parse_object
 from workhorse.serve.who import KEY
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+REASON_S = 0.5  # for an engine's owner to say why it is not ready
 
 log = logging.getLogger(__name__)
 
@@ -104,9 +107,12 @@ class Routes:
         known = not request.app[ACCESS].asks_for_key or KEY in request
         try:
             if served and known:
-                await served[0].backend.address(0)
+                async with asyncio.timeout(REASON_S):
+                    await served[0].backend.address(0)
         except AppError as error:
             health |= {"reason": str(error), "speaker": error.speaker}
+        except TimeoutError:  # requests wait for the end of a reload; who looks after us does not
+            pass
         return json_response(health, status=503)
 
     async def _document(self, request: web.Request) -> web.Response:
