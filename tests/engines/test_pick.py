@@ -94,6 +94,6 @@ def test_an_environment_that_is_not_installed_yet(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workhorse.up.decide.probe", lambda *_, **__: builders.machine())
-    with pytest.raises(AppError, match="vllm-0.19.1 is not installed") as refused:
+    with pytest.raises(AppError, match=r"vllm-0\.19\.1 is not installed") as refused:
         planned(folder.parent, Ask(str(folder), engine=Path("vllm-0.19.1")))
     assert "engine install vllm-0.19.1" in refused.value.next_step.en
