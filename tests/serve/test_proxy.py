@@ -106,7 +106,11 @@ async def test_nothing_of_the_client_but_its_body_reaches_the_engine(service: Se
     assert "content-type: application/json" in head
 
 
-async def test_refusals_pass_unchanged(service: Service) -> None:
+def by_engine(document: Json) -> Json:
+    return {"error": document["error"] | {"speaker": "engine"}}
+
+
+async def test_refusals_pass_unchanged_and_say_whose_they_are(service: Service) -> None:
     refusal = {"error": {"code": 400, "type": "exceed_context_size_error", "n_ctx": 9}}
 
     async def refuses(to: Exchange) -> None:
@@ -115,7 +119,7 @@ async def test_refusals_pass_unchanged(service: Service) -> None:
     service.follows(refuses)
     for body in ({"stream": True}, {}, b"{broken"):
         status, got, _ = await service.post(CHAT, body)
-        assert (status, json.loads(got)) == (400, refusal)
+        assert (status, json.loads(got)) == (400, by_engine(refusal))
     assert service.engine.exchanges[-1].body == b"{broken"
 
 
@@ -143,7 +147,7 @@ async def test_an_error_inside_the_stream(service: Service, code: object, status
 
     service.follows(fails)
     got_status, body, _ = await service.post(CHAT, {})
-    assert (got_status, json.loads(body)) == (status, error)
+    assert (got_status, json.loads(body)) == (status, by_engine(error))
     _, body, _ = await service.post(CHAT, {"stream": True})
     assert body.endswith(b"data: " + json.dumps(error).encode() + b"\n\n")
     assert b"speaker" not in body

@@ -8,6 +8,7 @@ back, at whatever point it is: in the line, in prefill or in decode.
 import asyncio
 from collections.abc import Callable
 
+import msgspec
 from aiohttp import web
 
 from workhorse.engines.adapter import adapter_named
@@ -20,7 +21,13 @@ from workhorse.serve.engine_socket import EngineAnswer
 from workhorse.serve.figures import Figures, whole_answer_figures
 from workhorse.serve.live import Flow
 from workhorse.serve.queue import Place, Queue, ready, serving
-from workhorse.serve.refusal import DIED_ANSWERING, EngineLost, json_response, stream_refusal
+from workhorse.serve.refusal import (
+    DIED_ANSWERING,
+    EngineLost,
+    json_response,
+    said_by_engine,
+    stream_refusal,
+)
 from workhorse.serve.sse import EventFilter, event_data, parse_object, split_events
 from workhorse.serve.to_client import SIGN_S, ClientStream
 from workhorse.serve.upstream import Upstream
@@ -145,6 +152,12 @@ class Proxy:
             place.failed = upstream.head.status >= 400
             if not place.failed:
                 place.counts = whole_answer_figures(body).counts()
+        if upstream.head.status >= 400 and (told := parse_object(body)) is not None:
+            return web.Response(
+                status=upstream.head.status,
+                body=msgspec.json.encode(said_by_engine(told)),
+                headers=headers,
+            )
         return web.Response(status=upstream.head.status, body=body, headers=headers)
 
     async def _assembled(
@@ -166,7 +179,8 @@ class Proxy:
                 self._tap(place.served, whole)
         place.failed = assembly.error is not None
         if assembly.error is not None:
-            return json_response(assembly.error, status=_error_status(assembly.error))
+            status = _error_status(assembly.error)
+            return json_response(said_by_engine(assembly.error), status=status)
         if block is None or not assembly.complete:
             raise EngineLost(DIED_ANSWERING)
         place.counts = assembly.figures.counts()

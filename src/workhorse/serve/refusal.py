@@ -1,7 +1,7 @@
 """The gateway's own errors in the shape that OpenAI clients read.
 
 Every one says who speaks, so that nobody looks for the engine's fault in the gateway. What the
-engine answers is never put into this shape: it passes through as it is.
+engine answers is never put into this shape: it passes through, with the word that it is its own.
 """
 
 from collections.abc import Sequence
@@ -96,6 +96,14 @@ def refusal(status: int, message: str, speaker: Speaker = "gateway") -> dict[str
     kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     error = {"message": message, "type": kind, "param": None, "code": status, "speaker": speaker}
     return {"error": error}
+
+
+def said_by_engine(document: dict[str, Any]) -> dict[str, Any]:
+    """An error document of the engine, as it is but for who speaks."""
+    error = document.get("error")
+    if not isinstance(error, dict):
+        return document
+    return document | {"error": {"speaker": "engine"} | error}
 
 
 def refuse(error: AppError) -> web.Response:
