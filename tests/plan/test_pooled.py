@@ -109,6 +109,32 @@ def test_fp8_kv_only_where_the_card_has_it() -> None:
         assert plan.pool.kv_dtype == kind
 
 
+def test_what_vllm_does_not_start_with_in_float16_is_a_blocker() -> None:
+    shape = replace(pooled.model(), architecture="gemma3")
+    old, new = builders.gpu(), replace(builders.gpu(), compute_capability=(8, 0))
+    build = pooled.vllm("0.19.1", on_card=True)
+    assert blockers(pooled.plan(build, old, shape=shape)) == ["fp16.vllm-refuses"]
+    assert blockers(pooled.plan(build, new, shape=shape)) == []
+
+
+def test_packed_weights_that_turing_does_not_have_kernels_for() -> None:
+    card = replace(builders.gpu(), compute_capability=(7, 5), name="Tesla T4")
+    for method, refused in (("mxfp4", True), ("awq", False), ("gptq", False)):
+        files = pooled.stored("I32", method=method)
+        plan = pooled.plan(pooled.vllm(on_card=True), card, files=files)
+        assert ("engine.weights_refused" in blockers(plan)) is refused, method
+
+
+def test_windows_that_turbomind_does_not_keep_are_told() -> None:
+    shape = pooled.model()
+    window = tuple(a and replace(a, window_tokens=1024) for a in shape.attention)
+    shape = replace(shape, attention=window)
+    for build, told in ((pooled.lmdeploy(), True), (pooled.vllm(on_card=True), False)):
+        plan = pooled.plan(build, builders.gpu(), shape=shape)
+        codes = [found.code for found in plan.verdict.findings]
+        assert ("engine.no_windows" in codes) is told
+
+
 def test_an_embedding_model_is_for_vllm() -> None:
     shape, card = replace(pooled.model(), pooling=True), builders.gpu()
     assert blockers(pooled.plan(pooled.lmdeploy(), card, shape=shape)) == ["engine.no_embeddings"]

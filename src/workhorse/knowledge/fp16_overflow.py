@@ -31,6 +31,7 @@ class Fp16Overflow:
     date: str
     confidence: Confidence
     name_has: tuple[str, ...] = ()
+    refused: bool = False  # the engine does not start with it
 
     def __post_init__(self) -> None:
         version_range(self.capability)

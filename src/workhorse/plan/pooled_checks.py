@@ -16,8 +16,18 @@ from workhorse.records import EngineBuild, Finding, Machine, Model, Pool, Stored
 from workhorse.text import Text
 from workhorse.units import show_bytes
 
-# What a V100 and older cannot compute with in vLLM's own kernels (compat/vllm.toml, 2026-11).
-REFUSED_BEFORE_TURING = ("awq", "fp8", "mxfp4", "compressed-tensors", "modelopt", "nvfp4")
+# The first compute capability that vLLM's kernels for packed weights are for; the rest run on every
+# card that it has code for (get_min_capability of vllm 0.9.2 to 0.33.0, compat/vllm.toml, 2026-11).
+FIRST_CARD = {
+    "awq": (7, 5),
+    "compressed-tensors": (7, 5),
+    "fp8": (7, 5),
+    "modelopt": (7, 5),
+    "nvfp4": (7, 5),
+    "mxfp4": (8, 0),
+}
+# Of the models that TurboMind knows, those whose windows it keeps (turbomind/models of 0.18.0).
+WINDOWS_IN_TURBOMIND = {"GptOssForCausalLM"}
 
 
 class Filled(Protocol):
@@ -62,6 +72,7 @@ def findings(
         *check_class(stored, build),
         *check_card(build, card),
         *check_embeddings(model, build),
+        *check_windows(model, stored, build),
         *check_packing(stored, build, card),
         *check_overflow(model, build, card, pool),
         *check_model(model, wish.context_tokens),
@@ -143,12 +154,38 @@ def check_embeddings(model: Model, build: EngineBuild) -> tuple[Finding, ...]:
     )
 
 
+def check_windows(model: Model, stored: Stored, build: EngineBuild) -> tuple[Finding, ...]:
+    """A warning for sliding windows on LMDeploy: TurboMind attends to the whole context."""
+    windows = {a.window_tokens for a in model.attention if a is not None and a.window_tokens}
+    if build.engine != "lmdeploy" or not windows or set(stored.classes) & WINDOWS_IN_TURBOMIND:
+        return ()
+    return (
+        Finding(
+            code="engine.no_windows",
+            level="warning",
+            seen=Text(
+                f"{model.name} attends to the last {min(windows)} tokens in some layers; TurboMind "
+                "attends to all of them.",
+                f"{model.name} 的部分层只关注最近 {min(windows)} 个词元；TurboMind 会关注全部。",
+            ),
+            why=Text(
+                "Answers to longer prompts are not those of the model.",
+                "较长提示词的回答将与模型本身不同。",
+            ),
+            remedy=Text(
+                "Take vLLM or llama.cpp, or a --context within the window.",
+                "请用 vLLM 或 llama.cpp，或将 --context 设在窗口之内。",
+            ),
+            source="lmdeploy 0.18.0 turbomind/models/utils.py; docs/supported_models.md",
+        ),
+    )
+
+
 def check_packing(stored: Stored, build: EngineBuild, card: Card | None) -> tuple[Finding, ...]:
     """A blocker for weights that the engine's kernels refuse on this card."""
     capability = card.gpu.compute_capability if card else None
-    old = capability is not None and capability < (7, 5)
-    refused = stored.method in REFUSED_BEFORE_TURING
-    if build.engine != "vllm" or not old or not refused:
+    since = FIRST_CARD.get(stored.method or "")
+    if build.engine != "vllm" or capability is None or since is None or capability >= since:
         return ()
     return (
         Finding(
@@ -159,11 +196,13 @@ def check_packing(stored: Stored, build: EngineBuild, card: Card | None) -> tupl
                 f"权重格式为 {stored.method}，vLLM 在该显卡上不支持。",
             ),
             why=Text(
-                "Its kernels for them begin at Turing or later.", "其内核从 Turing 或更新的卡开始。"
+                f"Its kernels for them begin at compute capability {since[0]}.{since[1]}.",
+                f"其内核要求计算能力 {since[0]}.{since[1]} 起。",
             ),
             remedy=Text(
-                "LMDeploy computes with AWQ on Volta; or take a GPTQ or float16 version.",
-                "LMDeploy 在 Volta 上支持 AWQ；或改用 GPTQ、float16 版本。",
+                "LMDeploy computes with AWQ and MXFP4 on Volta and Turing; or take a GPTQ or "
+                "float16 version.",
+                "LMDeploy 在 Volta、Turing 上支持 AWQ 和 MXFP4；或改用 GPTQ、float16 版本。",
             ),
             source="compat/vllm.toml",
             command="workhorse engine install lmdeploy",
@@ -181,7 +220,7 @@ def check_overflow(
     return tuple(
         Finding(
             code=f"fp16.{report.id}",
-            level="note" if report.handled else "warning",
+            level="blocker" if report.refused else "note" if report.handled else "warning",
             seen=Text(
                 f"{model.name} is known to overflow in float16 ({report.engine}).",
                 f"{model.name} 已知在 float16 下会溢出（{report.engine}）。",
