@@ -7,9 +7,9 @@ import pytest
 
 import builders
 from workhorse.engines import embedded
-from workhorse.engines.adapter import adapter_for
 from workhorse.engines.find import binary_build, embedded_build
 from workhorse.engines.llamacpp import command_line, environment, launch
+from workhorse.engines.llamacpp_adapter import LlamaCpp
 from workhorse.errors import AppError
 from workhorse.plan.planner import make_plan
 from workhorse.plan.wish import Wish
@@ -46,7 +46,7 @@ def test_slots_that_are_saved_keep_what_they_hold(shared: bool) -> None:
 
 def test_a_trial_is_understood_too() -> None:
     build = embedded_build()
-    start = adapter_for(build).trial(build, Path("/models/small.gguf"), 4711)
+    start = LlamaCpp().trial(build, Path("/models/small.gguf"), 4711)
     asked = embedded.parser().parse_args(list(start.argv[len(build.command) :]))
     assert (asked.port, asked.parallel, asked.n_gpu_layers) == (4711, 1, 0)
 

@@ -5,7 +5,6 @@ Who starts, asks and stops it is `run/`.
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from workhorse.engines.fake.adapter import FakeEngine
@@ -49,10 +48,6 @@ class Adapter(Protocol):
 
     def launch(self, plan: Plan, port: int, host: str = "127.0.0.1") -> Launch:
         """How to start what was planned; ready when `health_path` answers 200."""
-        ...
-
-    def trial(self, build: EngineBuild, model_path: Path, port: int) -> Launch:
-        """How to start a build with a small model on the CPU, to see whether it answers."""
         ...
 
     def observe(self, lines: Sequence[str]) -> Observed:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workhorse.config import HOST
-from workhorse.engines.adapter import adapter_for
+from workhorse.engines.llamacpp_adapter import LlamaCpp
 from workhorse.engines.verify import golden_request, judge_answer
 from workhorse.errors import AppError
 from workhorse.records import EngineBuild
@@ -28,12 +28,12 @@ class FirstAnswer:
 async def first_answer(
     build: EngineBuild, model_path: Path, log_path: Path, ready_timeout_s: float = READY_TIMEOUT_S
 ) -> FirstAnswer:
-    """Start the build with a small model and take its answer to the golden prompt.
+    """Start a build of llama.cpp with a small model and take its answer to the golden prompt.
 
     Raises AppError, speaker engine, when it dies, does not get ready or writes no text.
     """
     began_s = time.monotonic()
-    adapter = adapter_for(build)
+    adapter = LlamaCpp()
     launch = adapter.trial(build, model_path, free_port(HOST))
     process = EngineProcess(launch, log_path, explain=adapter.explain)
     try:

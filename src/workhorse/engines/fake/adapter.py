@@ -1,12 +1,11 @@
 """The test engine behind the adapter: it speaks like llama-server and is asked like it."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from workhorse.engines.llamacpp import HEALTH_PATH, STOP_GRACE_S
 from workhorse.engines.llamacpp_adapter import LlamaCpp
 from workhorse.engines.report import Metrics
-from workhorse.records import EngineBuild, EngineName, Launch, Plan
+from workhorse.records import EngineName, Launch, Plan
 
 
 class FakeEngine(LlamaCpp):
@@ -22,11 +21,6 @@ class FakeEngine(LlamaCpp):
         argv = (*plan.engine.command, "--model", plan.model_name, "--host", host)
         argv += ("--slots", str(plan.slots), "--context", str(plan.context_tokens))
         return _launch((*argv, "--port", str(port)), port, host)
-
-    def trial(self, build: EngineBuild, model_path: Path, port: int) -> Launch:
-        """With its own defaults."""
-        argv = (*build.command, "--model", str(model_path), "--port", str(port))
-        return _launch(argv, port, "127.0.0.1")
 
 
 def _launch(argv: tuple[str, ...], port: int, host: str) -> Launch:

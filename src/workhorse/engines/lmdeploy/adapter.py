@@ -7,7 +7,6 @@ cli/serve.py, archs.py, read 2026-11). All that it says is one line of warning.
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from workhorse.engines import judge_pool, openai_proof, python_log
@@ -16,7 +15,7 @@ from workhorse.engines.report import Asking, Metrics, Observed, Question, Skills
 from workhorse.engines.vllm.adapter import ISOLATED, KNOWN_AGAIN, caches, pool_of
 from workhorse.errors import Cause
 from workhorse.knowledge.engine_options import spell
-from workhorse.records import EngineBuild, EngineName, Finding, Launch, Plan
+from workhorse.records import EngineName, Finding, Launch, Plan
 from workhorse.text import Text
 
 HEALTH_PATH = "/health"
@@ -108,17 +107,6 @@ class LmDeploy:
             health_path=HEALTH_PATH,
             stop_grace_s=STOP_GRACE_S,
         )
-
-    def trial(self, build: EngineBuild, model_path: Path, port: int) -> Launch:
-        """One request at a time; it needs a card."""
-        argv = (
-            *build.command,
-            *("serve", "api_server", str(model_path), "--backend", "turbomind"),
-            *("--server-name", "127.0.0.1", "--server-port", str(port)),
-            *("--max-batch-size", "1", "--session-len", "512", "--log-level", "INFO"),
-        )
-        env = {**ISOLATED, **caches(build), "HF_HUB_OFFLINE": "1"}
-        return Launch(argv, env, (), None, "127.0.0.1", port, HEALTH_PATH, STOP_GRACE_S)
 
     def observe(self, lines: Sequence[str]) -> Observed:
         """The settings that TurboMind took, or that it was not TurboMind."""

@@ -1,7 +1,7 @@
 """vLLM: a Plan becomes a Launch; the log and the first answer are judged. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from workhorse.engines import judge_pool, openai_proof, python_log
@@ -40,8 +40,6 @@ ISOLATED = {"PYTHONPATH": "", "PYTHONHOME": "", "PYTHONSAFEPATH": "1"}
 # vLLM names its processes, by default with the memory of their environment: that loses the marker
 # by which those that a killed service left behind are known (setproctitle 1.3.8, tried 2026-11).
 KNOWN_AGAIN = {"SPT_NOENV": "1"}
-
-TRIAL_CONTEXT_TOKENS, TRIAL_POOL_GIB = 512, 1
 
 
 class Vllm:
@@ -82,18 +80,6 @@ class Vllm:
             health_path=HEALTH_PATH,
             stop_grace_s=STOP_GRACE_S,
         )
-
-    def trial(self, build: EngineBuild, model_path: Path, port: int) -> Launch:
-        """One request at a time with a short context, on the CPU."""
-        argv = (
-            *build.command,
-            *("--model", str(model_path), "--host", "127.0.0.1", "--port", str(port)),
-            *("--max-model-len", str(TRIAL_CONTEXT_TOKENS), "--max-num-seqs", "1"),
-            "--enforce-eager",
-        )
-        env = {**QUIET, **ISOLATED, **caches(build), "TORCH_COMPILE_DISABLE": "1"}
-        env["VLLM_CPU_KVCACHE_SPACE"] = str(TRIAL_POOL_GIB)
-        return Launch(argv, env, (), None, "127.0.0.1", port, HEALTH_PATH, STOP_GRACE_S)
 
     def observe(self, lines: Sequence[str]) -> Observed:
         """See `log.observe`."""
