@@ -57,6 +57,17 @@ def test_in_main_memory_of_two_nodes_the_room_is_that_of_one() -> None:
     assert not make_pooled_plan(full, shape, files, pooled.vllm(), Wish()).verdict.blocked
 
 
+def test_threads_are_bound_to_cores_and_not_to_two_halves_of_one() -> None:
+    machine = builders.machine(cores=4, threads_a_core=2)
+    beside = tuple(
+        replace(core, cpus=(2 * n, 2 * n + 1)) for n, core in enumerate(machine.cpu.cores)
+    )
+    machine = replace(machine, cpu=replace(machine.cpu, cores=beside))
+    plan = make_pooled_plan(machine, pooled.model(), pooled.stored(), pooled.vllm(), Wish())
+    assert plan.threads == 3
+    assert plan.cpus == (0, 2, 4, 6, 1, 3, 5, 7)
+
+
 def test_float32_weights_are_loaded_in_half_their_bytes() -> None:
     plan = pooled.plan(pooled.vllm(), files=pooled.stored("F32", 4 * GIB))
     assert budget(plan, "weights", "RAM") == 2 * GIB

@@ -293,9 +293,16 @@ def memory_share(build: EngineBuild, room: Room, fit: Fit) -> float | None:
 
 
 def worker_cpus(machine: Machine, room: Room) -> CpuChoice:
-    """One thread a core of one node; from four cores on one stays free for the scheduler."""
+    """One thread a core of one node; from four cores on one stays free for the scheduler.
+
+    The CPUs in the order in which threads are bound to them: each core's first before any second,
+    however the kernel counts them.
+    """
     node = room.card.gpu.numa_node if room.card else None
     choice = choose_cpus(machine, beside_node=node)
+    nth = {cpu: n for core in machine.cpu.cores for n, cpu in enumerate(sorted(core.cpus))}
+    cpus = tuple(sorted(choice.cpus, key=lambda cpu: (nth.get(cpu, 0), cpu)))
+    choice = replace(choice, cpus=cpus)
     if room.card is not None or choice.threads < CORES_WITH_ONE_FREE:
         return choice
     return replace(choice, threads=choice.threads - 1)
