@@ -151,6 +151,16 @@ def test_variants_share_all_but_the_backend(site: Site) -> None:
 
 
 @needs_system
+def test_cuda_code_that_was_broken_off_outlives_a_build_without(site: Site) -> None:
+    half = site.work / "cuda-0123456789ab" / "mmq.o"
+    half.parent.mkdir()
+    half.touch()
+    site.make(order("first"))
+    assert half.exists()
+    assert unfinished(site.builds) == [site.work]
+
+
+@needs_system
 def test_a_build_that_fails_goes_on_where_it_stopped(site: Site) -> None:
     site.write("shared.cpp", "#error not today\n")
     with pytest.raises(AppError, match="not today") as failed:

@@ -99,7 +99,9 @@ def make_builds(
         for order in orders:
             made.append(_Making(order, builds, logs, tell, lock).run(tools, prove))
         for folder in unfinished(builds):
-            shutil.rmtree(folder, ignore_errors=True)
+            # Half an hour's CUDA code that was broken off is not lost to a build without any.
+            if any(order.cuda for order in orders) or not any(folder.glob("cuda-*")):
+                shutil.rmtree(folder, ignore_errors=True)
     return made
 
 
