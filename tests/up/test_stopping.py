@@ -10,9 +10,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from service_inside import serving
 from service_process import PATIENCE_S, StartService, running_service
 
+from workhorse.errors import AppError
 from workhorse.run.live_processes import MARKER_NAME, read_process
+from workhorse.serve.usage import read_usage
+from workhorse.text import same
 
 pytestmark = pytest.mark.timeout(600)  # a service starts in seconds, on a busy machine in more
 
@@ -121,3 +125,24 @@ def test_the_engine_of_a_killed_service_is_ended_by_the_next(
         for process in (left, stranger):
             process.kill()
             process.wait()
+
+
+async def test_an_engine_that_does_not_end_leaves_nothing_else_undone(
+    tmp_path: Path, small_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(AppError, match="a driver holds it"):
+        async with serving(tmp_path, small_model) as service:
+            stop = service.engines[0].stop
+
+            async def held() -> None:
+                await stop()
+                raise AppError(same("a driver holds it"), same("Restart the machine."))
+
+            monkeypatch.setattr(service.engines[0], "stop", held)
+            async with aiohttp.ClientSession(service.url) as http:
+                assert (await ask(http, LONG))[0] == 200
+    (row,) = read_usage(service.where.service)
+    assert row.totals.requests == 1, "what was used last is written down"
+    async with aiohttp.ClientSession(service.url) as http:
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await http.get("/healthz")

@@ -295,9 +295,13 @@ class Service:
         for name in self._beside.keys() - {"notify"}:
             await self.end_beside(name)
         # The port is the last to close: an answer that is cut ends in an error that says why.
-        await asyncio.gather(*(one.stop() for one in (*self.engines, *self.leaving)))
+        stops = [one.stop() for one in (*self.engines, *self.leaving)]
+        ends = await asyncio.gather(*stops, return_exceptions=True)
         await self.gateway.stop()
         await self.end_beside("notify")
+        for error in ends:
+            if error is not None:  # such as one that a driver holds: told once all else has ended
+                raise error
 
 
 def tell_failure(task: asyncio.Task[None]) -> None:
