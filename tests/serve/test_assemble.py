@@ -61,6 +61,19 @@ def test_counts_the_tokens_of_every_choice(name: str) -> None:
     assert (counts[0].prompt, counts[0].generated) == (whole.prompt, whole.generated)
 
 
+@pytest.mark.parametrize(
+    ("name", "prompts"), [("chat with two choices", 1), ("text of two prompts", 2)]
+)
+def test_the_prompt_of_several_choices_counts_once(name: str, prompts: int) -> None:
+    recorded = RECORDED[name]
+    counts = assembled(recorded["kind"], recorded["stream"]).figures.counts()
+    assert len(counts) == 2
+    assert sum(count.prompt_once for count in counts) == sum(
+        c.prompt or 0 for c in counts[:prompts]
+    )
+    assert all(count.generated for count in counts)
+
+
 def test_a_stream_that_was_cut_is_not_complete() -> None:
     assert not Assembly("chat").complete
     stream = RECORDED["chat with two choices"]["stream"]

@@ -27,7 +27,7 @@ class Assembly:
     def __init__(self, kind: Kind) -> None:
         self.kind: Kind = kind
         self.error: Json | None = None
-        self.figures = Figures()
+        self.figures = Figures(one_prompt=kind == "chat")
         self._fields: Json = {}
         self._choices: dict[int, Json] = {}
 

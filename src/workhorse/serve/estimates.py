@@ -49,7 +49,7 @@ class Estimates:
 
     def learn(self, prompt_bytes: int, counts: list[TokenCount]) -> None:
         """Take in what one answer really took."""
-        prompt = sum(count.prompt or 0 for count in counts)
+        prompt = sum(count.prompt_once for count in counts)
         if prompt and prompt_bytes >= 64:
             self.tokens_per_byte += LEARNED_SHARE * (prompt / prompt_bytes - self.tokens_per_byte)
         generated = [count.generated for count in counts if count.generated is not None]

@@ -1,6 +1,6 @@
 """Token counts and speeds from the usage and timings that an engine sends. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -20,16 +20,29 @@ class TokenCount:
     generated: int | None
     decode_tokens_per_s: float | None
     prefill_tokens_per_s: float | None = None
+    prompt_again: bool = False  # another choice of the same answer has counted it
+
+    @property
+    def prompt_once(self) -> int:
+        """Tokens of the prompt, for a sum over all choices; 0: not said."""
+        return 0 if self.prompt_again else self.prompt or 0
+
+    @property
+    def cached_once(self) -> int:
+        """Those of them that came from the cache."""
+        return 0 if self.prompt_again else self.cached or 0
 
 
 class Figures:
     """The latest usage and timings of each choice of one answer.
 
     A chunk that has figures but no choice belongs to the choice of the chunk before it: that is
-    how llama.cpp sends `stream_options.include_usage`.
+    how llama.cpp sends `stream_options.include_usage`. `one_prompt`: all choices answer the same
+    one, as a chat's do (a plain completion may have several).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, one_prompt: bool = False) -> None:
+        self._one_prompt = one_prompt
         self.usage: dict[int, Json] = {}
         self.timings: dict[int, Json] = {}
         self._index = 0
@@ -45,10 +58,13 @@ class Figures:
 
     def counts(self) -> list[TokenCount]:
         """One count for each choice that has figures."""
-        return [
+        counts = [
             _count(self.usage.get(index, {}), self.timings.get(index, {}))
             for index in sorted({*self.usage, *self.timings})
         ]
+        if self._one_prompt:
+            return [*counts[:1], *(replace(one, prompt_again=True) for one in counts[1:])]
+        return counts
 
 
 def _count(usage: Json, timings: Json) -> TokenCount:

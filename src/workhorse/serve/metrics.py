@@ -105,8 +105,8 @@ class Metrics:
     def count_tokens(self, counts: list[TokenCount]) -> None:
         """Counts what one answer took; what the engine did not say is not counted."""
         for count in counts:
-            self._prompt_tokens.inc(count.prompt or 0)
-            self._cached_tokens.inc(count.cached or 0)
+            self._prompt_tokens.inc(count.prompt_once)
+            self._cached_tokens.inc(count.cached_once)
             self._generated_tokens.inc(count.generated or 0)
             if count.decode_tokens_per_s is not None:
                 self._decode_tokens_per_s.observe(count.decode_tokens_per_s)

@@ -198,7 +198,8 @@ class Proxy:
             EventFilter(keep_progress=False, keep_usage=False) if place.ask.hide_usage else None
         )
         events = hidden or dialect.events(place.ask.answer != "without progress")
-        figures, flow = Figures(), self._queue.flow(place.served)
+        flow = self._queue.flow(place.served)
+        figures = Figures(one_prompt=dialect.kind != "text")
         last, ended, sent_s = b"", False, loop.time()
         while block := await _read(upstream):
             whole = events.feed(block)

@@ -365,7 +365,7 @@ def _has_left(error: BaseException) -> bool:
 def _spent_tokens(place: Place, outcome: Outcome) -> float | None:
     """What counts against the key's tokens a minute; None: what was expected."""
     if place.counts:
-        return sum((count.prompt or 0) + (count.generated or 0) for count in place.counts)
+        return sum(count.prompt_once + (count.generated or 0) for count in place.counts)
     if outcome == "left":
         return place.bid.prompt_tokens + place.pieces
     return 0 if outcome == "failed" else None
@@ -377,8 +377,8 @@ def _used(place: Place, outcome: Outcome, took_s: float) -> Used:
         key=place.bid.key,
         model=place.bid.model,
         outcome=outcome,
-        prompt_tokens=sum(count.prompt or 0 for count in counts),
-        cached_tokens=sum(count.cached or 0 for count in counts),
+        prompt_tokens=sum(count.prompt_once for count in counts),
+        cached_tokens=sum(count.cached_once for count in counts),
         generated_tokens=sum(count.generated or 0 for count in counts) or place.pieces,
         waited_s=place.waited_s,
         served_s=took_s,
