@@ -35,8 +35,9 @@ async def ask(http: aiohttp.ClientSession, body: dict[str, Any]) -> tuple[int, b
         return answer.status, await answer.read(), answer.headers.get("Connection", "")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_running_answer_ends_while_new_ones_are_refused(
-    start_service: StartService,
+    start_service: StartService, number: signal.Signals
 ) -> None:
     service = start_service("--gap-ms", "100")
     async with (
@@ -44,7 +45,7 @@ async def test_a_running_answer_ends_while_new_ones_are_refused(
         http.post("/v1/completions", json=LONG) as running,
     ):
         begun = await running.content.readany()
-        service.process.send_signal(signal.SIGTERM)
+        service.process.send_signal(number)
         await asyncio.to_thread(service.wait_for, "1 running answer may end first")
         status, body, connection = await ask(http, {**LONG, "stream": False})
         assert (status, connection) == (503, "close")

@@ -125,7 +125,7 @@ def show_dry(
 
 
 async def serve(ask: "Ask", speaker: "Speaker") -> int:
-    """Run the main job until SIGINT or SIGTERM, which end it in order."""
+    """Run the main job until SIGINT, SIGTERM or a closed terminal, which end it in order."""
     from workhorse.up.job import up
 
     job = asyncio.ensure_future(up(ask, places(), speaker))
@@ -136,8 +136,8 @@ async def serve(ask: "Ask", speaker: "Speaker") -> int:
         nonlocal stopping, stopping_since_s
         if not stopping:
             stopping, stopping_since_s = True, loop.time()
-            speaker.stage(Text("stopping; again ends at once", "正在停止；再按一次立即结束"))
             job.cancel()
+            speaker.stage(Text("stopping; again ends at once", "正在停止；再按一次立即结束"))
         elif loop.time() - stopping_since_s > SECOND_SIGNAL_S:
             job.cancel()  # ends what is in order's way
             # A stalled download holds a thread, and a thread the interpreter.
@@ -145,8 +145,9 @@ async def serve(ask: "Ask", speaker: "Speaker") -> int:
             end.daemon = True
             end.start()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            loop.add_signal_handler(number, stop)
     try:
         return await job
     except asyncio.CancelledError:
@@ -157,12 +158,19 @@ async def serve(ask: "Ask", speaker: "Speaker") -> int:
 
 @contextmanager
 def reader_may_leave() -> Iterator[None]:
-    """A service goes on when nobody reads its output any more (`| head`): the rest is dropped."""
+    """A service goes on when nobody reads its output any more: the rest is dropped.
+
+    Such as after `| head`, or when its terminal was closed.
+    """
     try:
         yield
         sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class Speaker:
@@ -180,6 +188,7 @@ class Speaker:
         self._fetch_bar.close()
         self._measure_bar.close()
 
+    @reader_may_leave()
     def say(self, words: Text, mark: str = "[dim]·[/]") -> None:
         """One line on stderr."""
         from rich.markup import escape
@@ -208,6 +217,7 @@ class Speaker:
         if not plan.verdict.blocked:
             self.say(summary_of(plan))
 
+    @reader_may_leave()
     def verified(self, verdict: "Verdict", *, golden: bool) -> None:
         """What the engine's log and its answer to the golden prompt say."""
         print_verdict(verdict, self.language, stderr=True)
@@ -280,6 +290,7 @@ class Speaker:
         sys.stdout.flush()
         print_verdict(doubtful, self.language, stderr=True)
 
+    @reader_may_leave()
     def not_measured(self, error: AppError) -> None:
         """The measurement could not be taken; the service runs on."""
         self.close()
