@@ -279,7 +279,10 @@ class Supervisor:
             loop.call_soon(observer, self.status)
 
     def _unavailable(self, waited_s: float) -> EngineUnavailable:
-        reason, waited = self.status.reason or Text("", ""), show_duration(waited_s)
+        reason, waited = self.status.reason or Text("", ""), Text("", "")
+        if waited_s >= 1:
+            shown = show_duration(waited_s)
+            waited = Text(f" (waited {shown})", f"（已等待 {shown}）")
         soon = Text("Ask again in a few seconds.", "请几秒后重试。")
         log = Text(
             f"Read the engine's log, {self._log_path}, then start workhorse again.",
@@ -288,15 +291,15 @@ class Supervisor:
         what, next_step = {
             "starting": (
                 Text(
-                    f"The engine is still loading the model (waited {waited}).",
-                    f"推理引擎仍在加载模型（已等待 {waited}）。",
+                    f"The engine is still loading the model{waited.en}.",
+                    f"推理引擎仍在加载模型{waited.zh}。",
                 ),
                 soon,
             ),
             "restarting": (
                 Text(
-                    f"The engine is being restarted (waited {waited}): {reason.en}",
-                    f"推理引擎正在重启（已等待 {waited}）：{reason.zh}",
+                    f"The engine is being restarted{waited.en}: {reason.en}",
+                    f"推理引擎正在重启{waited.zh}：{reason.zh}",
                 ),
                 soon,
             ),
