@@ -145,9 +145,10 @@ async def serve(ask: "Ask", speaker: "Speaker") -> int:
             end.daemon = True
             end.start()
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
-            loop.add_signal_handler(number, stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it
+        loop.add_signal_handler(signal.SIGHUP, stop)
     try:
         return await job
     except asyncio.CancelledError:
