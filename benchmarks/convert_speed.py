@@ -7,7 +7,8 @@ The model is made in FOLDER: BF16, normal, 0.02 wide, in two files. Each side ru
 turn, from pages that are in memory. `cp, synced` also waits for the disk, as `convert` does;
 `convert` besides reads everything back. `script` loads all, rounds with `.half()` and saves, as the
 scripts that people pass around do; its start (importing PyTorch) is timed apart. Speeds are of
-the bytes of the model. `others` is the CPU time that other processes took meanwhile.
+the bytes of the model. A run during which others used the cores is made again, for a while;
+`disturbed` says how many cores they used in the run that counts.
 """
 
 import argparse
@@ -28,6 +29,8 @@ from pathlib import Path
 from workhorse import __version__
 
 MIB = 1024 * 1024
+QUIET_S = 0.5
+DISTURBED_MOST = 0.15  # cores that others use
 TENSORS = 8  # a file
 SCRIPT = """
 import sys, time
@@ -111,6 +114,23 @@ def timed(command: Sequence[str], folder: Path) -> Round:
     return found
 
 
+def when_quiet(command: Sequence[str], folder: Path, patience_s: float) -> Round:
+    """`timed`, again as long as others took the cores from it; the least disturbed run."""
+    until = time.monotonic() + patience_s
+    best: Round | None = None
+    while best is None or (best["disturbed"] > DISTURBED_MOST and time.monotonic() < until):
+        while time.monotonic() < until:
+            before = busy_s()
+            time.sleep(QUIET_S)
+            if busy_s() - before < DISTURBED_MOST * QUIET_S:
+                break
+        found = timed(command, folder)
+        found["disturbed"] = found["others_cpu_s"] / found["took_s"]
+        if best is None or found["disturbed"] < best["disturbed"]:
+            best = found
+    return best
+
+
 def main() -> None:
     """Measure and store."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -119,6 +139,7 @@ def main() -> None:
     parser.add_argument("--size-mib", type=int, default=2048)
     parser.add_argument("--torch", help="a Python with torch and safetensors")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--patience-s", type=float, default=60, help="to wait for quiet, each run")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as place:
         model, out = Path(place) / "model", Path(place) / "out"
@@ -135,7 +156,7 @@ def main() -> None:
         rounds: dict[str, list[Round]] = {name: [] for name in sides}
         for _ in range(args.rounds):
             for name, command in sides.items():
-                rounds[name].append(timed(command, out))
+                rounds[name].append(when_quiet(command, out, args.patience_s))
                 print(name, rounds[name][-1], flush=True)
     document = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -15,7 +15,7 @@ from workhorse.models.convert.refusals import changed, disk_errors, not_as_writt
 from workhorse.models.convert.report import OnOverflow, ShardDone, TensorRange, range_of
 from workhorse.models.convert.rounding import Rounder, Tally, widen
 from workhorse.models.convert.source import Shard, Tensor
-from workhorse.models.folders import opened_file
+from workhorse.models.folders import local_errors_of, opened_file
 from workhorse.models.safetensors import DTYPE_BITS
 from workhorse.units import MIB
 
@@ -114,7 +114,9 @@ class _Hand:
     ) -> tuple[int, Tally]:
         """Write the block; the fingerprint of what was written, and what rounding did."""
         read = self._read[: block.n_bytes]
-        if os.preadv(source, [read.data], block.source_bytes) != block.n_bytes:
+        with local_errors_of(path):
+            count = os.preadv(source, [read.data], block.source_bytes)
+        if count != block.n_bytes:
             raise changed(path)
         made, tally = read, Tally()
         if dtype == "BF16":
