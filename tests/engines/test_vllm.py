@@ -57,7 +57,7 @@ def test_an_older_cpu_build_is_told_whole_gibibytes() -> None:
     start = VLLM.launch(planned, 1)
     assert planned.pool is not None
     assert "--kv-cache-memory-bytes" not in start.argv
-    assert int(start.env["VLLM_CPU_KVCACHE_SPACE"]) == round(planned.pool.kv_bytes / GIB) > 1
+    assert int(start.env["VLLM_CPU_KVCACHE_SPACE"]) == -(-planned.pool.kv_bytes // GIB) > 1
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,10 @@ def test_in_main_memory_the_pool_is_what_the_requests_need() -> None:
     plan = pooled.plan(pooled.vllm(), wish=wish)
     wanted = 3 * 4096 * kv_token_bytes(pooled.model(), 2)
     assert plan.pool is not None
-    assert wanted - (1 << 20) <= plan.pool.kv_bytes <= wanted
+    page = 128 * kv_token_bytes(pooled.model(), 2)
+    assert plan.pool.kv_bytes == wanted + page  # one page is the engine's own
+    odd = pooled.plan(pooled.vllm(), wish=Wish(context_tokens=500, slots=1)).pool
+    assert odd is not None and odd.kv_bytes == 5 * page
     assert plan.pool.memory_share is None
     assert budget(plan, "runtime", "RAM") > 2 * GIB
     assert (plan.device, plan.gpu_index, plan.threads) == ("RAM", None, 3)

@@ -52,6 +52,9 @@ CARD_SLOTS, CPU_SLOTS = 16, 4
 # Prompt tokens of one step. vLLM's own default is 2048 and more; a prompt that nobody waits for
 # any more ends with its step, and other streams wait no longer than one.
 CARD_BATCH_TOKENS, CPU_BATCH_TOKENS = 2048, 512
+# The pool is divided into pages, the largest those of vLLM on a CPU. One of them is never given
+# out: told the bytes of one whole request, vLLM 0.32.0 does not start (tried 2026-11).
+PAGE_TOKENS = 128
 # Below so many cores the scheduler's process shares one with the arithmetic instead of having one
 # to itself (vLLM's own rule keeps one free, which of two is half).
 CORES_WITH_ONE_FREE = 4
@@ -256,11 +259,13 @@ def fill(
     layout = Layout(context, slots, micro_batch_tokens=batch)
     weights, compute = stored.weight_bytes(dtype), compute_bytes(model, layout)
     states = state_bytes(model, layout)
-    one = context * kv_token_bytes(model, 1 if kv_dtype in ("fp8", "int8") else 2)
+    token = kv_token_bytes(model, 1 if kv_dtype in ("fp8", "int8") else 2)
+    block, blocks = PAGE_TOKENS * token, -(-context // PAGE_TOKENS)
+    one, every = (blocks + 1) * block, (blocks * slots + 1) * block
     if room.room_bytes is None:
-        return Fit(layout, kv_dtype, one * slots, weights, compute, states, fits=True)
+        return Fit(layout, kv_dtype, every, weights, compute, states, fits=True)
     left = room.room_bytes - weights - compute - states - room.runtime_bytes
-    wanted = left if room.card else min(left, one * slots)
+    wanted = left if room.card else min(left, every)
     pool = max(wanted, one)
     if room.card is None and pool > GIB // 4:
         # Versions that take whole GiB round; what is asked for must be what is budgeted.

@@ -139,7 +139,7 @@ def _changed(plan: Plan, pool: Pool) -> Iterable[Said | None]:
         yield spell("vllm", "attention backend", pool.attention, knows)
     if pool.memory_share is None:
         exact = spell("vllm", "pool bytes", str(pool.kv_bytes), knows)
-        gibibytes = str(max(1, round(pool.kv_bytes / GIB)))
+        gibibytes = str(-(-pool.kv_bytes // GIB))  # less than one request ends the start
         yield exact or spell("vllm", "pool gibibytes", gibibytes, knows)
     else:
         yield spell("vllm", "swap space", "0", knows)
