@@ -41,6 +41,7 @@ class Warmth:
         self._made_for: dict[Backend, tuple[object, ...]] = {}  # what a warmer was made for
         self._plans: dict[Backend, Plan] = {}
         self._running: dict[Backend, asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
 
     def plan_with(self, settings: Settings) -> None:
         """Plans are made for these settings from now on; AppError when a template is wrong."""
@@ -98,10 +99,9 @@ class Warmth:
 
     async def stop(self) -> None:
         """End all work; the states on disk stay."""
-        tasks = tuple(self._running.values())
         for engine in tuple(self._running):
             self.left(engine)
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._ending, return_exceptions=True)
 
     def _end(self, engine: Backend) -> None:
         self._warmers.pop(engine, None)
@@ -109,6 +109,8 @@ class Warmth:
         task = self._running.pop(engine, None)
         if task is not None:
             task.cancel()
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
     def _of(self, model: str) -> tuple[Template, ...]:
         return tuple(one for one in self.templates if one.model in (None, model))
