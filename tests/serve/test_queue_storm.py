@@ -7,14 +7,13 @@ from collections import Counter
 import pytest
 from stand_ins import PATIENCE_S, StandInBackend
 
+from workhorse.errors import AppError
 from workhorse.serve.ask import Ask
 from workhorse.serve.backend import READY, Capacity, Roster, Served
-from workhorse.serve.busy import Busy
 from workhorse.serve.keys import Key
 from workhorse.serve.live import Live
 from workhorse.serve.metrics import Metrics
 from workhorse.serve.queue import Place, Queue
-from workhorse.serve.refusal import NotFound
 from workhorse.serve.usage import Usage
 
 SLOTS = 2
@@ -103,7 +102,7 @@ async def test_every_slot_comes_back(seed: int) -> None:
         ends = await asyncio.gather(*clients, return_exceptions=True)
         whole = [storm.client() for _ in range(2 * SLOTS)]
         ends += await asyncio.gather(*whole, return_exceptions=True)
-    allowed = (asyncio.CancelledError, Busy, NotFound, ConnectionResetError)
+    allowed = (asyncio.CancelledError, AppError, ConnectionResetError)
     assert [end for end in ends if end is not None and not isinstance(end, allowed)] == []
     assert storm.answered
     queue = storm.queue
