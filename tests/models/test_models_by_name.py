@@ -97,7 +97,7 @@ def test_what_a_service_can_be_made_of(tmp_path: Path) -> None:
     assert servable(tmp_path, "q8_0") == file
     original = write_all(tmp_path / "original", checkpoint())
     for reference in (original, original / "model.safetensors", original / "config.json"):
-        with pytest.raises(AppError, match="llama.cpp reads GGUF files"):
+        with pytest.raises(AppError, match=r"llama\.cpp reads GGUF files"):
             servable(reference)
 
 
