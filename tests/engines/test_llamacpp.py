@@ -127,3 +127,18 @@ def test_a_binary_is_asked_what_it_understands(tmp_path: Path) -> None:
     assert build.version == "llama-server 4935 (960e7260)"
     assert build.gpu_architectures == ()
     assert {"--ctx-size", "--parallel", "--model"} <= set(build.knows)
+
+
+def test_a_model_that_ranks_is_started_and_asked_as_one() -> None:
+    build = replace(plan().engine, knows=(*plan().engine.knows, "--embeddings", "--reranking"))
+    ranking = replace(plan(), engine=build, embeddings=True, reranks=True)
+    argv = launch(ranking, 8080).argv
+    assert "--reranking" in argv
+    assert "--embeddings" not in argv
+    assert "--embeddings" in launch(replace(ranking, reranks=False), 8080).argv
+    asked = LlamaCpp().first_question(ranking)
+    assert asked.path == "/v1/rerank"
+    assert len(asked.body["documents"]) == 2
+    score = {"results": [{"index": n, "relevance_score": 0.5} for n in range(2)]}
+    assert LlamaCpp().judge_answer(ranking, score) == ()
+    assert LlamaCpp().judge_answer(ranking, {"data": [{"embedding": [0.1]}]})

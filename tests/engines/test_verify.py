@@ -7,7 +7,7 @@ import pytest
 
 import builders
 from workhorse.engines.llamacpp_log import EngineReport
-from workhorse.engines.verify import judge_answer, judge_embedding, judge_log
+from workhorse.engines.verify import judge_answer, judge_embedding, judge_log, judge_ranking
 from workhorse.plan.planner import make_plan
 from workhorse.plan.wish import Wish
 from workhorse.records import Plan
@@ -184,3 +184,29 @@ def faithful(planned: Plan, device: str, offloaded: int | None = None) -> Engine
             if line.item in kinds
         },
     )
+
+
+def scored(*scores: object) -> dict[str, Any]:
+    return {"results": [{"index": n, "relevance_score": s} for n, s in enumerate(scores)]}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"results": None},
+        scored(),
+        scored(0.5),
+        scored(0.5, None),  # what the engine writes for NaN
+        scored(0.5, float("inf")),
+        scored(0.5, -1e6),
+        {"results": ["text", "text"]},
+    ],
+)
+def test_an_order_without_scores_blocks(answer: dict[str, Any]) -> None:
+    assert codes(judge_ranking(answer)) == ["verify.ranking_bad"]
+
+
+def test_an_order_in_any_sequence_passes() -> None:
+    answer = scored(-3.5, 2.0)
+    assert judge_ranking({"results": answer["results"][::-1]}) == ()

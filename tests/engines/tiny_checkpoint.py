@@ -148,8 +148,8 @@ def tokenizer() -> dict[str, object]:
     }
 
 
-def write_gguf(path: Path) -> Path:
-    """The same model as a GGUF file in F32; the file."""
+def write_gguf(path: Path, *, ranks: bool = False) -> Path:
+    """The same model as a GGUF file in F32, with a head that scores if it `ranks`; the file."""
     import gguf
     import numpy
 
@@ -179,6 +179,11 @@ def write_gguf(path: Path) -> Path:
     for _, name, shape, values in tensors():
         bits = numpy.array(values, dtype=numpy.uint32) << 16
         writer.add_tensor(f"{name}.weight", bits.view(numpy.float32).reshape(shape))
+    if ranks:
+        writer.add_pooling_type(gguf.PoolingType.RANK)
+        writer.add_classifier_output_labels(["yes", "no"])
+        head = numpy.random.default_rng(13).normal(0, 0.1, (2, WIDTH)).astype(numpy.float32)
+        writer.add_tensor("cls.output.weight", head)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -119,7 +119,11 @@ def test_experts(tmp_path: Path) -> None:
 
 def test_embedding_models(tmp_path: Path) -> None:
     pooled = llama(architecture="qwen3").key("qwen3.pooling_type", U32, 3)
-    assert read_gguf(pooled.write(tmp_path / "a.gguf")).pooling
+    pools = read_gguf(pooled.write(tmp_path / "a.gguf"))
+    assert (pools.pooling, pools.ranks) == (True, False)
+    ranking = llama(architecture="qwen3").key("qwen3.pooling_type", U32, 4)
+    ranks = read_gguf(ranking.write(tmp_path / "d.gguf"))
+    assert (ranks.pooling, ranks.ranks) == (True, True)
     unpooled = llama().key("llama.pooling_type", U32, 0)
     assert not read_gguf(unpooled.write(tmp_path / "b.gguf")).pooling
     bert = read_gguf(llama(architecture="bert", kv_heads=None).write(tmp_path / "c.gguf"))

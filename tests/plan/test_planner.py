@@ -81,6 +81,21 @@ def test_a_pooled_model_takes_its_input_in_one_batch() -> None:
     plan = make_plan(builders.machine(), pooled, builders.EMBEDDED, Wish())
     assert plan.batch_tokens == plan.micro_batch_tokens == plan.context_tokens == 512
     assert plan.embeddings
+    assert not plan.reranks
+
+
+def test_a_model_that_ranks_needs_a_build_that_can() -> None:
+    ranking = replace(builders.model(), pooling=True, ranks=True)
+    able = replace(builders.EMBEDDED, knows=(*builders.EMBEDDED.knows, "--reranking"))
+    plan = make_plan(builders.machine(), ranking, able, Wish())
+    assert plan.embeddings
+    assert plan.reranks
+    assert not plan.verdict.blocked
+    assert "/v1/rerank" in reason(plan, "reranking")
+    unable = make_plan(builders.machine(), ranking, builders.EMBEDDED, Wish())
+    assert [f.code for f in unable.verdict.findings if f.level == "blocker"] == [
+        "engine.no_reranking"
+    ]
 
 
 # ------------------------------------------------------------------ pages and spinning

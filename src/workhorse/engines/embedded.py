@@ -45,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     settings.add_argument("--slots", action="store_true")
     settings.add_argument("--metrics", action="store_true")
     settings.add_argument("--embeddings", action="store_true")
+    settings.add_argument("--reranking", action="store_true")
     return settings
 
 
@@ -80,7 +81,9 @@ def serve(argv: list[str]) -> int:
     params.cache_idle_slots = not asked.no_cache_idle_slots
     params.cors_origins, params.ui = asked.cors_origins, not asked.no_ui
     params.endpoint_slots, params.endpoint_metrics = asked.slots, asked.metrics
-    params.embedding = asked.embeddings
+    params.embedding = asked.embeddings or asked.reranking
+    if asked.reranking:
+        params.pooling_type = engine.llama_pooling_type.LLAMA_POOLING_TYPE_RANK
     try:
         server = engine.Server(params)
     except RuntimeError as error:

@@ -69,7 +69,8 @@ def settings(plan: Plan, port: int, host: str) -> tuple[str, ...]:
     if plan.context_checkpoints is not None:
         wanted.append(("--ctx-checkpoints", str(plan.context_checkpoints)))
     if plan.embeddings:
-        wanted.append(("--embeddings",))
+        # --reranking is --embeddings and the head that scores (common/arg.cpp, 2026-11).
+        wanted.append(("--reranking",) if plan.reranks else ("--embeddings",))
     known = [word for words in wanted if words[0] in plan.engine.knows for word in words]
     return (*known, *changed_settings(plan))
 

@@ -114,11 +114,15 @@ class LlamaCpp:
         return llamacpp_log.explain(lines)
 
     def first_question(self, plan: Plan) -> Question:
-        """The golden prompt; an embedding model is asked for one embedding."""
+        """The golden prompt; one embedding of a model for those, an order of one that ranks."""
+        if plan.reranks:
+            return Question("/v1/rerank", verify.ranking_request())
         if plan.embeddings:
             return Question("/v1/embeddings", {"input": verify.GOLDEN_PROMPT})
         return Question("/completion", verify.golden_request())
 
     def judge_answer(self, plan: Plan, answer: Mapping[str, Any]) -> tuple[Finding, ...]:
         """See `verify`."""
+        if plan.reranks:
+            return verify.judge_ranking(answer)
         return verify.judge_embedding(answer) if plan.embeddings else verify.judge_answer(answer)

@@ -24,6 +24,12 @@ GOLDEN_PROMPT = (
 GOLDEN_TOKENS = 24
 GOLDEN_PROMPT_MIN_TOKENS = 65
 
+# What a model that ranks is asked to put in order.
+RANKED_QUERY = "When does the baker open the shop?"
+RANKED_DOCUMENTS = ("Every morning the baker opens at six.", "Lamps are lit along the water.")
+# llama-server's score for a document that it has no result for (server-context.cpp, 2026-11).
+NO_SCORE = -1e6
+
 # A healthy model may say a word twice; one token filling three quarters of the answer is the
 # pattern of NaN logits ("GGGG", "!!!!").
 REPEATED_SHARE = 0.75
@@ -73,6 +79,23 @@ def judge_embedding(answer: Mapping[str, Any]) -> tuple[Finding, ...]:
     if vector and all(math.isfinite(number) for number in vector) and any(vector):
         return ()
     return (bad_answer("verify.embedding_bad", "is no vector", "不是向量", str(answer)[:40]),)
+
+
+def ranking_request() -> dict[str, Any]:
+    """The body for llama-server's /v1/rerank: one question, two documents."""
+    return {"query": RANKED_QUERY, "documents": list(RANKED_DOCUMENTS)}
+
+
+def judge_ranking(answer: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Findings about the first order of documents; empty when each has a finite score."""
+    try:
+        scores = {int(one["index"]): float(one["relevance_score"]) for one in answer["results"]}
+    except (KeyError, TypeError, ValueError):
+        scores = {}
+    finite = all(math.isfinite(score) and score > NO_SCORE for score in scores.values())
+    if finite and sorted(scores) == list(range(len(RANKED_DOCUMENTS))):
+        return ()
+    return (bad_answer("verify.ranking_bad", "has no scores", "没有分数", str(answer)[:40]),)
 
 
 def bad_answer(code: str, words: str, words_zh: str, text: str) -> Finding:

@@ -24,6 +24,8 @@ LAYERS_MAX = 512
 
 # LLAMA_POOLING_TYPE_NONE and _UNSPECIFIED (-1, which the engine's own saver writes).
 NO_POOLING = (None, 0, 2**32 - 1)
+# LLAMA_POOLING_TYPE_RANK: a head that scores (include/llama.h of llama.cpp, 2026-11).
+POOLING_THAT_RANKS = 4
 
 # What `general.type` says of files that belong beside a model (gguf-py, constants.py, 2026-10).
 COMPANIONS = {
@@ -89,6 +91,7 @@ def describe(headers: Sequence[Header], path: Path) -> Model:
         known=known_architecture(meta.architecture),
         draft_layers=shape.draft_layers(meta),
         draft_attention=draft_attention,
+        ranks=pooling == POOLING_THAT_RANKS,
     )
 
 

@@ -143,6 +143,26 @@ def check_model(model: Model, context_asked_tokens: int | None) -> tuple[Finding
     return tuple(found)
 
 
+def check_ranking(model: Model, build: EngineBuild) -> tuple[Finding, ...]:
+    """A blocker for a model that ranks on a build that cannot be told to rank."""
+    if not model.ranks or "--reranking" in build.knows:
+        return ()
+    return (
+        Finding(
+            code="engine.no_reranking",
+            level="blocker",
+            seen=Text(
+                f"{model.name} ranks documents; {build.engine} {build.version} has no --reranking.",
+                f"{model.name} 是重排序模型；{build.engine} {build.version} 没有 --reranking。",
+            ),
+            why=Text("It would refuse /v1/rerank.", "它会拒绝 /v1/rerank 请求。"),
+            remedy=Text("Use a newer llama.cpp.", "请使用较新的 llama.cpp。"),
+            source="pooling_type; llama-server --help",
+            command="workhorse engine build",
+        ),
+    )
+
+
 # Troubles of a card that computes all the same; the doctor tells them.
 STILL_WORKS = ("errors", "inforom", "unlicensed")
 

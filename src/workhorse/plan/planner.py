@@ -12,6 +12,7 @@ from workhorse.plan.checks import (
     check_gpu_access,
     check_gpu_code,
     check_model,
+    check_ranking,
     doubts_as_findings,
     usable_gpus,
 )
@@ -106,6 +107,7 @@ def make_plan(
         device=device_name(placed),
         prompt_cache_bytes=cache_bytes,
         embeddings=model.pooling,
+        reranks=model.ranks,
         load_mode=pages.load_mode,
         huge_pages=pages.huge_pages,
         spin=spin,
@@ -208,10 +210,22 @@ def reasons(
         *placement_reasons(machine, model, course.placed),
         *layout_reasons(layout, model, wish),
         Reason("batch", str(layout.micro_batch_tokens), batch_words(course)),
+        *ranking_reason(model),
         course.cpu.reason,
         course.pages.reason,
         spin,
     )
+
+
+def ranking_reason(model: Model) -> tuple[Reason, ...]:
+    """Why the engine ranks and does nothing else; nothing for other models."""
+    if not model.ranks:
+        return ()
+    words = Text(
+        "The file says that the model scores documents by a question: it answers /v1/rerank alone.",
+        "文件表明该模型用于按问题给文档打分（重排序）：只提供 /v1/rerank。",
+    )
+    return (Reason("reranking", "on", words),)
 
 
 def batch_words(course: Course) -> Text:
@@ -244,6 +258,7 @@ def findings(
         *check_gpu_room(gpus, model, wish, placed),
         *check_fullness(placed),
         *check_model(model, wish.context_tokens),
+        *check_ranking(model, build),
         *check_drafts(model, placed.layout),
         *filter(None, (not_made_yet(model),)),
         *doubts_as_findings(machine.doubts),

@@ -41,8 +41,9 @@ _KNOWS = (
     "--model", "--alias", "--host", "--port", "--ctx-size", "--parallel", "--threads",
     "--threads-batch", "--batch-size", "--ubatch-size", "--cache-type-k", "--cache-type-v",
     "--n-gpu-layers", "--split-mode", "--tensor-split", "--n-cpu-moe", "--lazy-mode", "--slots",
-    "--metrics", "--embeddings", "--load-mode", "--flash-attn", "--fit", "--cache-ram",
-    "--verbosity", "--cors-origins", "--no-ui", "--kv-unified", "--kv-unified-per-slot",
+    "--metrics", "--embeddings", "--reranking", "--load-mode", "--flash-attn", "--fit",
+    "--cache-ram", "--verbosity", "--cors-origins", "--no-ui", "--kv-unified",
+    "--kv-unified-per-slot",
 )  # fmt: skip
 _FORMS = ("flash-attn takes a value", "verbosity has levels")
 # Of vLLM's options the one that a plan asks for (knowledge/engine_options.toml).

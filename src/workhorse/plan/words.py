@@ -13,6 +13,7 @@ SETTINGS = {
     "kv": Text("KV type", "KV 类型"),
     "flash attention": Text("flash attention", "flash attention"),
     "batch": Text("batch", "批大小"),
+    "reranking": Text("reranking", "重排序"),
     "threads": Text("threads", "线程"),
     "pages": Text("pages", "内存页"),
     "spin": Text("spinning", "自旋"),

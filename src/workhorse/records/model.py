@@ -77,12 +77,13 @@ class Model:
     experts_used: int
     quantisation: str  # the type most weight bytes have
     chat_template: str | None
-    pooling: bool  # an embedding model
+    pooling: bool  # an embedding model, or one that ranks
     licence: str | None
     recurrent: tuple[RecurrentState | None, ...] = ()  # one a layer; (): none has any
     known: bool = True  # False: the architecture is in no table, planned from its tensors
     draft_layers: int = 0  # the last so many layers predict further tokens (MTP)
     draft_attention: tuple[Attention, ...] = ()  # what those keep when they draft
+    ranks: bool = False  # scores documents by a question; `pooling` is then true as well
     size_error_share: float | None = None  # not converted yet: so far off; None: sizes are exact
 
     @property

@@ -206,7 +206,7 @@ class Plan:
     gpu_index: int | None  # None: main memory
     device: str  # the card's name, or RAM
     prompt_cache_bytes: int  # main memory for prompts of past conversations
-    embeddings: bool
+    embeddings: bool  # the model writes no text: it answers with vectors, or with scores
     load_mode: Literal["none", "mmap", "mlock"]
     huge_pages: bool
     spin: Literal["bounded", "default"]
@@ -223,6 +223,7 @@ class Plan:
     shared_kv: bool = False  # one KV pool, of which each slot may use its context
     lazy_tables: bool = False  # tables are read by row from the disk
     states_dir: str | None = None  # where slots are saved to; None: no templates are declared
+    reranks: bool = False  # with scores; `embeddings` is then true as well
     pool: Pool | None = None  # None: an engine with a cache a slot
 
 
