@@ -76,6 +76,7 @@ def skills(language: Language) -> Iterator[tuple[str, list[str]]]:
         ),
         (Text("prefix cache", "前缀缓存"), [words(s.prefix_cache) for s in every]),
         (Text("embeddings", "向量"), [words(s.embeddings) for s in every]),
+        (Text("reranking", "重排序"), [words(s.reranking) for s in every]),
         (
             Text("stops when a client leaves", "客户端断开即停止"),
             [

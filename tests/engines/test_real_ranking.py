@@ -26,6 +26,7 @@ def test_up_serves_a_model_that_ranks(tmp_path: Path) -> None:
     model = write_gguf(tmp_path / "ranks.gguf", ranks=True)
     with running_service(tmp_path, model, ("--no-measure",)) as service:
         assert "its first answer is sound" in service.text()
+        assert f"curl {service.url}/v1/rerank" in service.text()
         results = ranked(service.url, query="When is bread baked?", documents=DOCUMENTS)
         scores = {one["index"]: one["relevance_score"] for one in results}
         assert sorted(scores) == [0, 1, 2]

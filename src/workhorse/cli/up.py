@@ -237,11 +237,11 @@ class Speaker:
         took = show_duration(took_s)
         words = Text(f"ready after {took}", f"就绪，用时 {took}").in_language(self.language)
         stop = Text("Ctrl-C stops it.", "按 Ctrl-C 停止。").in_language(self.language)
-        body = '{"messages":[{"role":"user","content":"Name three colours."}]}'
+        path, body = example(plan)
         print(f"\n{plan.model_name}  {url}/v1  ({words})")
         key = " -H 'Authorization: Bearer wh-…'" if keyed else ""
         kind = "-H 'Content-Type: application/json'"
-        print(f"  curl {url}/v1/chat/completions{key} {kind} -d '{body}'")
+        print(f"  curl {url}{path}{key} {kind} -d '{body}'")
         print(f"  {stop}\n", flush=True)
 
     def changed(self, status: "Status") -> None:
@@ -346,3 +346,13 @@ def figures(plan: "Plan", summary: "Summary", language: Language) -> list[tuple[
         (name.in_language(language), value, source.in_language(language))
         for name, value, source in rows
     ]
+
+
+def example(plan: "Plan") -> tuple[str, str]:
+    """A route that the model can answer, and a request for it."""
+    if plan.reranks:
+        return "/v1/rerank", '{"query":"What is red?","documents":["Blood.","The sea."]}'
+    if plan.embeddings:
+        return "/v1/embeddings", '{"input":"Name three colours."}'
+    asked = '{"messages":[{"role":"user","content":"Name three colours."}]}'
+    return "/v1/chat/completions", asked

@@ -46,6 +46,7 @@ class LlamaCpp:
         many_users=False,
         prefix_cache=True,
         embeddings=True,
+        reranking=True,
     )
 
     def launch(self, plan: Plan, port: int, host: str = "127.0.0.1") -> Launch:

@@ -80,6 +80,7 @@ class Skills:
     many_users: bool  # one pool of KV in pages, batches made anew at each step
     prefix_cache: bool
     embeddings: bool
+    reranking: bool = False
 
 
 def samples(page: str) -> Mapping[str, float]:

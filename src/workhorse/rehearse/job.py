@@ -111,11 +111,11 @@ def memory_room(wanted: Wanted) -> int | None:
 
 
 def embeds(model: Model) -> AppError:
-    """Embedding models generate nothing that could be timed."""
+    """Models for embeddings or ranking generate nothing that could be timed."""
     return AppError(
         Text(
-            f"{model.name} makes embeddings: there is no decoding to rehearse.",
-            f"{model.name} 是嵌入模型，没有可预演的解码过程。",
+            f"{model.name} makes embeddings or scores: there is no decoding to rehearse.",
+            f"{model.name} 是嵌入或重排序模型，没有可预演的解码过程。",
         ),
         Text("`workhorse plan` says what memory it takes.", "可用 `workhorse plan` 查看内存需求。"),
         exit_code=EXIT_NO,

@@ -14,7 +14,7 @@ class FakeEngine(LlamaCpp):
     engine: EngineName = "fake"
     title = "the fake engine"
     metrics: Metrics | None = None
-    skills = replace(LlamaCpp.skills, embeddings=False)
+    skills = replace(LlamaCpp.skills, embeddings=False, reranking=False)
 
     def launch(self, plan: Plan, port: int, host: str = "127.0.0.1") -> Launch:
         """The told behaviour is in the build's command."""
