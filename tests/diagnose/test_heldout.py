@@ -104,7 +104,7 @@ FAILED = [
 @pytest.mark.parametrize("path", FAILED, ids=lambda path: path.stem)
 def test_a_failed_start_has_a_cause_that_says_more_than_that_it_failed(path: Path) -> None:
     findings = diagnose(scan([path.read_bytes()])).findings
-    assert findings[0].level == "cause"
+    assert findings[0].level == "cause", findings[0]
     # Who killed it is not in an engine's log.
     assert findings[0].code not in GENERIC or path.stem == "memory_group"
     assert findings[0].remedy.en

@@ -10,7 +10,10 @@ from stand_ins import StandInBackend
 from workhorse.errors import AppError
 from workhorse.serve.activity import Activity
 from workhorse.serve.app import Gateway, build_app
+from workhorse.serve.auth import Access
 from workhorse.serve.backend import Roster, Served
+from workhorse.serve.key_store import KeyStore
+from workhorse.serve.keys import Key
 from workhorse.serve.port import PortHolder, find_port_holder, port_taken
 
 
@@ -82,10 +85,15 @@ async def test_a_taken_port_is_named_with_its_holder() -> None:
     assert refused.value.speaker == "gateway"
 
 
+# With a key any address may be asked for; 203.0.113.1 is one of nobody's (RFC 5737).
 @pytest.mark.parametrize(("host", "port"), [("203.0.113.1", 0), ("127.0.0.1", 70_000)])
-async def test_an_address_that_is_not_ours(host: str, port: int) -> None:
+async def test_an_address_that_is_not_ours(host: str, port: int, tmp_path: Path) -> None:
+    store = KeyStore(tmp_path / "service.sqlite")
+    store.add(Key("anna"), 0.0)
+    roster = Roster((Served("m", StandInBackend(None)),))
+    gateway = Gateway(build_app(roster, activity=Activity(), access=Access(store)))
     with pytest.raises(AppError) as refused:
-        await a_gateway().start(host, port)
+        await gateway.start(host, port)
     assert f"{host} port {port}" in refused.value.what.en
 
 

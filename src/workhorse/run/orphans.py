@@ -107,7 +107,12 @@ def _still_there(
 ) -> tuple[LiveProcess, ...]:
     """Those that have not ended when all have, or at the deadline."""
     while True:
-        left = tuple(one for one in processes if read_process(one.pid, proc) == one)
+        # A process that is ending has no program to be seen any more, and is still there.
+        left = tuple(
+            one
+            for one in processes
+            if (now := read_process(one.pid, proc)) and now.start_ticks == one.start_ticks
+        )
         if not left or time.monotonic() >= deadline_s:
             return left
         time.sleep(LOOK_EVERY_S)
