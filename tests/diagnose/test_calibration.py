@@ -13,7 +13,18 @@ from workhorse.knowledge.diagnoses import troubles
 
 _UNRELATED = 200
 # Packages that quote the same errors in their notices are no unrelated texts.
-RELATED = ("workhorse", "llama", "vllm", "torch", "nvidia", "cuda", "gguf")
+RELATED = (
+    "workhorse",
+    "llama",
+    "vllm",
+    "torch",
+    "nvidia",
+    "cuda",
+    "gguf",
+    "huggingface",
+    "hf_xet",
+    "modelscope",
+)
 _MUTATED = 5_000
 
 
