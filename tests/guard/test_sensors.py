@@ -195,9 +195,11 @@ def test_numbers_of_another_name_space_are_no_foreign_processes() -> None:
     assert (card.own_bytes, card.foreign_bytes, card.foreign_processes) == (None, None, ())
 
 
-def test_a_driver_that_does_not_tell_who_holds_how_much_accuses_nobody() -> None:
-    used = FakeCard(processes=[(os.getpid(), None), (1, None)])
-    (card,) = read_cards(FakeDriver(used), {os.getsid(0)})
+def test_a_driver_that_does_not_tell_who_holds_how_much_accuses_nobody(
+    child: "subprocess.Popen[bytes]",
+) -> None:
+    used = FakeCard(processes=[(child.pid, None), (1, None)])
+    (card,) = read_cards(FakeDriver(used), {child.pid})
     assert (card.own_bytes, card.foreign_bytes) == (None, None)
     assert card.foreign_processes == ("1 train.py 0",)
 
