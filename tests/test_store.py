@@ -2,10 +2,12 @@
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from workhorse import store as store_module
 from workhorse.codec import from_json
 from workhorse.errors import AppError
 from workhorse.plan.speed import Experience, Setup
@@ -70,3 +72,61 @@ def test_a_damaged_store_is_named(tmp_path: Path) -> None:
     with pytest.raises(AppError, match=r"store\.sqlite cannot be used"):
         Store(path).experiences()
     assert path.read_bytes().startswith(b"not a database")
+
+
+def taken(second: int) -> Measurement:
+    one = measurement()
+    when = f"2026-11-30T00:00:{second:02}+00:00"
+    return replace(one, conditions=replace(one.conditions, when=when))
+
+
+def test_runs_of_the_bench_are_listed_and_read_back(tmp_path: Path) -> None:
+    store = Store(tmp_path / "deep" / "store.sqlite")
+    assert store.runs() == ()
+    first = store.keep_bench([taken(1), taken(2)], model_name="m", label="before")
+    store.add(Experience("m", "q4_0", SETUP, 100.0, 90.0), taken(3))
+    second = store.keep_bench([taken(4)])
+    assert [(run.name, run.kind) for run in store.runs()] == [
+        (str(second), "bench"),
+        ("up-1", "up"),
+        (str(first), "bench"),
+    ]
+    assert store.runs()[-1].label == "before"
+    assert store.runs()[-1].model_name == "m"
+    assert store.run(str(first)) == (taken(1), taken(2))
+    assert store.run("up-1") == (taken(3),)
+    with pytest.raises(ValueError, match="at least one"):
+        store.keep_bench([])
+
+
+def test_the_store_forgets_the_oldest_and_reuses_no_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    monkeypatch.setattr(store_module, "RUNS_KEPT", 2)
+    assert [store.keep_bench([taken(second)]) for second in (1, 2, 3)] == [1, 2, 3]
+    assert [run.name for run in store.runs()] == ["3", "2"]
+    monkeypatch.setattr(store_module, "RUNS_KEPT_BYTES", 10)
+    assert store.keep_bench([taken(4)]) == 4  # larger than what is kept, and still there
+    assert [run.name for run in store.runs()] == ["4"]
+
+
+@pytest.mark.parametrize("name", ["", "7", "up-7", "-1", "1; DROP TABLE bench_run", "9" * 40])
+def test_a_run_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    for _ in range(2):  # without a store and with one
+        with pytest.raises(AppError) as missing:
+            store.run(name)
+        assert missing.value.exit_code == 2
+        store.keep_bench([measurement()])
+
+
+@pytest.mark.parametrize("document", ["", "{", "[1]", '[{"scenario": "standard"}]', "[" * 9000])
+def test_a_run_in_another_form_is_an_error_with_its_name(tmp_path: Path, document: str) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    store.keep_bench([measurement()])
+    with closing(sqlite3.connect(store.path)) as connection, connection:
+        connection.execute("UPDATE bench_run SET document = ?", (document,))
+    assert len(store.runs()) == 1
+    with pytest.raises(AppError, match="run 1 in"):
+        store.run("1")

@@ -1,13 +1,15 @@
 """What was measured on this machine, kept beside what had been forecast (SQLite)."""
 
+import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from workhorse.codec import from_json, to_line
-from workhorse.errors import AppError
+from workhorse.errors import EXIT_USAGE, AppError
 from workhorse.plan.rehearsed import Rehearsed
 from workhorse.plan.speed import Experience, Setup
 from workhorse.records import Forecast, Measurement
@@ -54,8 +56,45 @@ CREATE TABLE IF NOT EXISTS rehearsal (
     document TEXT NOT NULL              -- the Rehearsed, JSON
 )
 """
+RUNS = """
+CREATE TABLE IF NOT EXISTS bench_run (
+    id INTEGER PRIMARY KEY,
+    taken_at TEXT NOT NULL,             -- ISO 8601, UTC
+    url TEXT NOT NULL,
+    model_name TEXT,                    -- NULL: the service was not asked
+    label TEXT,                         -- the user's own word for it
+    document TEXT NOT NULL              -- a list of Measurement, JSON
+)
+"""
+# Both tables that hold measurements, under one name each: `12` is of `bench`, `up-3` of `up`.
+LISTED = """
+SELECT * FROM (
+    SELECT 'bench', id, taken_at, url, model_name, label FROM bench_run
+    ORDER BY id DESC LIMIT :most)
+UNION ALL SELECT * FROM (
+    SELECT 'up', id, taken_at, '', model_name, NULL FROM measurement ORDER BY id DESC LIMIT :most)
+ORDER BY 3 DESC, 2 DESC
+"""
+RUN_NAME = re.compile(r"(up-)?([0-9]{1,18})")
 # Machines change (a DIMM, a BIOS setting): only the latest measurements teach the forecast.
 LEARN_FROM_LATEST = 20
+
+# A run with its raw times takes 50 KB (one stream) to 8 MB (1 to 256 streams, measured 2026-11).
+RUNS_KEPT = 500
+RUNS_KEPT_BYTES = 128 * 2**20
+DOCUMENT_BYTES_MAX = 64 * 2**20  # a larger one is not ours, and reading it would take the memory
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A run in the store: how to name it, what it is of; `None`: not told."""
+
+    name: str  # `12`, or `up-3` for what a starting service measured itself at
+    kind: Literal["bench", "up"]
+    when: str  # ISO 8601, UTC
+    url: str | None
+    model_name: str | None
+    label: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +114,7 @@ class Store:
                     if column not in there:
                         connection.execute(f"ALTER TABLE measurement ADD COLUMN {column} {kind}")
                 connection.execute(REHEARSALS)
+                connection.execute(RUNS)
                 yield connection
         except (sqlite3.Error, OSError) as error:
             raise AppError(
@@ -112,6 +152,68 @@ class Store:
                     None if forecast is None else to_line(forecast),
                 ),
             )
+            forget_oldest(connection, "measurement")
+
+    def keep_bench(
+        self,
+        measurements: Sequence[Measurement],
+        *,
+        model_name: str | None = None,
+        label: str | None = None,
+    ) -> int:
+        """Keep the measurements of one bench as a run; its number.
+
+        `model_name` as the service calls it; None: as the plan does. The oldest runs go when
+        there are more than `RUNS_KEPT` or they take more than `RUNS_KEPT_BYTES`.
+        """
+        if not measurements:
+            raise ValueError("a run holds at least one measurement")
+        conditions = measurements[0].conditions
+        if model_name is None and conditions.plan is not None:
+            model_name = conditions.plan.model_name
+        document = to_line(measurements)
+        with self._open() as connection, connection:
+            row = (conditions.when, conditions.url, model_name, label, document)
+            kept = connection.execute(
+                "INSERT INTO bench_run (taken_at, url, model_name, label, document) "
+                "VALUES (?, ?, ?, ?, ?)",
+                row,
+            )
+            forget_oldest(connection, "bench_run")
+            return int(kept.lastrowid or 0)
+
+    def runs(self, most: int = RUNS_KEPT) -> tuple[StoredRun, ...]:
+        """What can be read back, newest first, at most so many of a kind; empty without a store."""
+        if not self.path.exists():
+            return ()
+        with self._open() as connection:
+            rows = connection.execute(LISTED, {"most": most}).fetchall()
+        return tuple(
+            StoredRun(f"up-{number}" if kind == "up" else str(number), kind, when, url or None, *of)
+            for kind, number, when, url, *of in rows
+        )
+
+    def run(self, name: str) -> tuple[Measurement, ...]:
+        """The measurements of one run.
+
+        Raises `AppError` when there is none of this name, or another version wrote it in a form
+        that this one cannot read.
+        """
+        match = RUN_NAME.fullmatch(name)
+        found = None
+        if match is not None and self.path.exists():
+            table = "measurement" if match[1] else "bench_run"
+            with self._open() as connection:
+                found = connection.execute(
+                    f"SELECT document FROM {table} WHERE id = ? AND length(document) <= ?",  # noqa: S608 ours
+                    (int(match[2]), DOCUMENT_BYTES_MAX),
+                ).fetchone()
+        if match is None or found is None:
+            raise no_such_run(name, self.path)
+        what = f"run {name} in {self.path}"
+        if match[1]:
+            return (from_json(Measurement, found[0], what=what),)
+        return from_json(tuple[Measurement, ...], found[0], what=what)
 
     def experiences(self) -> tuple[Experience, ...]:
         """The latest forecasts with what was measured, newest first; empty without a store."""
@@ -148,3 +250,32 @@ class Store:
             with suppress(AppError):
                 found.append(from_json(Rehearsed, document, what=str(self.path)))
         return tuple(found)
+
+
+def forget_oldest(
+    connection: sqlite3.Connection, table: Literal["bench_run", "measurement"]
+) -> None:
+    """Delete the oldest rows beyond what is kept; the newest stays however large it is."""
+    connection.execute(
+        f"""
+        DELETE FROM {table} WHERE id < (SELECT MAX(id) FROM {table}) AND id IN (
+            SELECT id FROM (
+                SELECT id, ROW_NUMBER() OVER latest AS place,
+                    SUM(length(document)) OVER latest AS n_bytes
+                FROM {table} WINDOW latest AS (ORDER BY id DESC))
+            WHERE place > ? OR n_bytes > ?)
+        """,  # noqa: S608 one of two names above
+        (RUNS_KEPT, RUNS_KEPT_BYTES),
+    )
+
+
+def no_such_run(name: str, path: Path) -> AppError:
+    """Nothing is kept under this name."""
+    return AppError(
+        Text(f"{path} has no run {name!r}.", f"{path} 中没有编号为 {name!r} 的测量。"),
+        Text(
+            "See the kept ones with `workhorse report --list`.",
+            "用 workhorse report --list 查看已保存的测量。",
+        ),
+        exit_code=EXIT_USAGE,
+    )
