@@ -35,7 +35,14 @@ from workhorse.records.machine import (
     Software,
     System,
 )
-from workhorse.records.measurement import Conditions, Measurement, Run
+from workhorse.records.measurement import (
+    CardSample,
+    Conditions,
+    Measurement,
+    Run,
+    Sample,
+    ServedBy,
+)
 from workhorse.records.model import (
     Attention,
     Dtype,
@@ -77,6 +84,7 @@ __all__ = [
     "Basis",
     "BudgetLine",
     "CardReading",
+    "CardSample",
     "Conditions",
     "CopyBandwidth",
     "Core",
@@ -122,6 +130,8 @@ __all__ = [
     "RetiredPages",
     "RowRemaps",
     "Run",
+    "Sample",
+    "ServedBy",
     "SideCache",
     "Software",
     "SpeedTerm",
