@@ -11,7 +11,7 @@ from workhorse import store as store_module
 from workhorse.codec import from_json
 from workhorse.errors import AppError
 from workhorse.plan.speed import Experience, Setup
-from workhorse.records import Conditions, Estimate, Forecast, Measurement, Run
+from workhorse.records import Attribution, Conditions, Estimate, Forecast, Measurement, Run, Verdict
 from workhorse.store import LEARN_FROM_LATEST, SCHEMA, Store
 from workhorse.text import Text
 
@@ -97,6 +97,19 @@ def test_runs_of_the_bench_are_listed_and_read_back(tmp_path: Path) -> None:
     assert store.run("up-1") == (taken(3),)
     with pytest.raises(ValueError, match="at least one"):
         store.keep_bench([])
+
+
+def test_an_attribution_is_kept_beside_the_runs(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    when = "2026-11-30T00:00:09+00:00"
+    found = Attribution(when, "http://x", "m", "0", 0.1, 0.09, 0.2, None, (), (), Verdict())
+    store.keep_bench([taken(1)])
+    assert store.keep_attribution(found, label="after") == 1
+    assert [(run.name, run.label) for run in store.runs()] == [("explain-1", "after"), ("1", None)]
+    assert store.attribution("explain-1") == found
+    for name, read in (("1", store.attribution), ("explain-1", store.run)):
+        with pytest.raises(AppError, match="has no run"):
+            read(name)
 
 
 def test_the_store_forgets_the_oldest_and_reuses_no_number(

@@ -11,8 +11,8 @@ from typing import Literal
 from workhorse.codec import from_json, to_line
 from workhorse.errors import EXIT_USAGE, AppError
 from workhorse.plan.rehearsed import Rehearsed
-from workhorse.plan.speed import Experience, Setup
-from workhorse.records import Forecast, Measurement
+from workhorse.plan.speed import Experience
+from workhorse.records import Attribution, Forecast, Measurement
 from workhorse.text import Text
 
 SCHEMA = """
@@ -57,25 +57,28 @@ CREATE TABLE IF NOT EXISTS rehearsal (
 )
 """
 RUNS = """
-CREATE TABLE IF NOT EXISTS bench_run (
+CREATE TABLE IF NOT EXISTS {table} (
     id INTEGER PRIMARY KEY,
     taken_at TEXT NOT NULL,             -- ISO 8601, UTC
     url TEXT NOT NULL,
     model_name TEXT,                    -- NULL: the service was not asked
     label TEXT,                         -- the user's own word for it
-    document TEXT NOT NULL              -- a list of Measurement, JSON
+    document TEXT NOT NULL              -- JSON: a list of Measurement, or an Attribution
 )
 """
-# Both tables that hold measurements, under one name each: `12` is of `bench`, `up-3` of `up`.
+Kind = Literal["bench", "up", "explain"]
+TABLES: dict[Kind, str] = {"bench": "bench_run", "up": "measurement", "explain": "attribution"}
+# `12` is a run of `bench`, `up-3` one of `up`, `explain-4` one of `explain`.
+RUN_NAME = re.compile(r"(?:(up|explain)-)?([0-9]{1,18})")
 LISTED = """
-SELECT * FROM (
-    SELECT 'bench', id, taken_at, url, model_name, label FROM bench_run
+SELECT * FROM (SELECT 'bench', id, taken_at, url, model_name, label FROM bench_run
     ORDER BY id DESC LIMIT :most)
-UNION ALL SELECT * FROM (
-    SELECT 'up', id, taken_at, '', model_name, NULL FROM measurement ORDER BY id DESC LIMIT :most)
+UNION ALL SELECT * FROM (SELECT 'up', id, taken_at, '', model_name, NULL FROM measurement
+    ORDER BY id DESC LIMIT :most)
+UNION ALL SELECT * FROM (SELECT 'explain', id, taken_at, url, model_name, label FROM attribution
+    ORDER BY id DESC LIMIT :most)
 ORDER BY 3 DESC, 2 DESC
 """
-RUN_NAME = re.compile(r"(up-)?([0-9]{1,18})")
 # Machines change (a DIMM, a BIOS setting): only the latest measurements teach the forecast.
 LEARN_FROM_LATEST = 20
 
@@ -89,8 +92,8 @@ DOCUMENT_BYTES_MAX = 64 * 2**20  # a larger one is not ours, and reading it woul
 class StoredRun:
     """A run in the store: how to name it, what it is of; `None`: not told."""
 
-    name: str  # `12`, or `up-3` for what a starting service measured itself at
-    kind: Literal["bench", "up"]
+    name: str  # `12`; `up-3`: what a starting service measured itself at; `explain-4`
+    kind: Kind
     when: str  # ISO 8601, UTC
     url: str | None
     model_name: str | None
@@ -114,7 +117,8 @@ class Store:
                     if column not in there:
                         connection.execute(f"ALTER TABLE measurement ADD COLUMN {column} {kind}")
                 connection.execute(REHEARSALS)
-                connection.execute(RUNS)
+                for table in (TABLES["bench"], TABLES["explain"]):
+                    connection.execute(RUNS.format(table=table))
                 yield connection
         except (sqlite3.Error, OSError) as error:
             raise AppError(
@@ -171,15 +175,23 @@ class Store:
         conditions = measurements[0].conditions
         if model_name is None and conditions.plan is not None:
             model_name = conditions.plan.model_name
-        document = to_line(measurements)
+        row = (conditions.when, conditions.url, model_name, label, to_line(measurements))
+        return self._keep("bench", row)
+
+    def keep_attribution(self, found: Attribution, *, label: str | None = None) -> int:
+        """Keep where a token's time went; its number."""
+        row = (found.when, found.url, found.model_name, label, to_line(found))
+        return self._keep("explain", row)
+
+    def _keep(self, kind: Literal["bench", "explain"], row: tuple[str | None, ...]) -> int:
+        table = TABLES[kind]
         with self._open() as connection, connection:
-            row = (conditions.when, conditions.url, model_name, label, document)
             kept = connection.execute(
-                "INSERT INTO bench_run (taken_at, url, model_name, label, document) "
+                f"INSERT INTO {table} (taken_at, url, model_name, label, document) "  # noqa: S608 ours
                 "VALUES (?, ?, ?, ?, ?)",
                 row,
             )
-            forget_oldest(connection, "bench_run")
+            forget_oldest(connection, table)
             return int(kept.lastrowid or 0)
 
     def runs(self, most: int = RUNS_KEPT) -> tuple[StoredRun, ...]:
@@ -189,31 +201,43 @@ class Store:
         with self._open() as connection:
             rows = connection.execute(LISTED, {"most": most}).fetchall()
         return tuple(
-            StoredRun(f"up-{number}" if kind == "up" else str(number), kind, when, url or None, *of)
-            for kind, number, when, url, *of in rows
+            StoredRun(run_name(kind, number), kind, when, url or None, *told)
+            for kind, number, when, url, *told in rows
         )
 
     def run(self, name: str) -> tuple[Measurement, ...]:
-        """The measurements of one run.
+        """The measurements of one run of `bench` or `up`.
 
         Raises `AppError` when there is none of this name, or another version wrote it in a form
         that this one cannot read.
         """
-        match = RUN_NAME.fullmatch(name)
-        found = None
-        if match is not None and self.path.exists():
-            table = "measurement" if match[1] else "bench_run"
-            with self._open() as connection:
-                found = connection.execute(
-                    f"SELECT document FROM {table} WHERE id = ? AND length(document) <= ?",  # noqa: S608 ours
-                    (int(match[2]), DOCUMENT_BYTES_MAX),
-                ).fetchone()
-        if match is None or found is None:
+        kind, document, what = self._document(name)
+        if kind == "explain":
             raise no_such_run(name, self.path)
-        what = f"run {name} in {self.path}"
-        if match[1]:
-            return (from_json(Measurement, found[0], what=what),)
-        return from_json(tuple[Measurement, ...], found[0], what=what)
+        if kind == "up":
+            return (from_json(Measurement, document, what=what),)
+        return from_json(tuple[Measurement, ...], document, what=what)
+
+    def attribution(self, name: str) -> Attribution:
+        """What `explain` found; raises like `run`."""
+        kind, document, what = self._document(name)
+        if kind != "explain":
+            raise no_such_run(name, self.path)
+        return from_json(Attribution, document, what=what)
+
+    def _document(self, name: str) -> tuple[Kind, str | bytes, str]:
+        match = RUN_NAME.fullmatch(name)
+        if match is None or not self.path.exists():
+            raise no_such_run(name, self.path)
+        kind: Kind = "up" if match[1] == "up" else "explain" if match[1] else "bench"
+        with self._open() as connection:
+            found = connection.execute(
+                f"SELECT document FROM {TABLES[kind]} WHERE id = ? AND length(document) <= ?",  # noqa: S608 ours
+                (int(match[2]), DOCUMENT_BYTES_MAX),
+            ).fetchone()
+        if found is None:
+            raise no_such_run(name, self.path)
+        return kind, found[0], f"run {name} in {self.path}"
 
     def experiences(self) -> tuple[Experience, ...]:
         """The latest forecasts with what was measured, newest first; empty without a store."""
@@ -252,9 +276,7 @@ class Store:
         return tuple(found)
 
 
-def forget_oldest(
-    connection: sqlite3.Connection, table: Literal["bench_run", "measurement"]
-) -> None:
+def forget_oldest(connection: sqlite3.Connection, table: str) -> None:
     """Delete the oldest rows beyond what is kept; the newest stays however large it is."""
     connection.execute(
         f"""
@@ -264,9 +286,14 @@ def forget_oldest(
                     SUM(length(document)) OVER latest AS n_bytes
                 FROM {table} WINDOW latest AS (ORDER BY id DESC))
             WHERE place > ? OR n_bytes > ?)
-        """,  # noqa: S608 one of two names above
+        """,  # noqa: S608 of TABLES
         (RUNS_KEPT, RUNS_KEPT_BYTES),
     )
+
+
+def run_name(kind: Kind, number: int) -> str:
+    """How a run is named."""
+    return str(number) if kind == "bench" else f"{kind}-{number}"
 
 
 def no_such_run(name: str, path: Path) -> AppError:

@@ -7,6 +7,7 @@ the same in `--json`, over HTTP, in the store and in the tests' goldens.
 `None` means not known. Every numeric name carries its unit; a name without one is a count.
 """
 
+from workhorse.records.attribution import Attribution, Bound, Term, Timed
 from workhorse.records.gpu import (
     CopyBandwidth,
     EccCounts,
@@ -57,6 +58,7 @@ from workhorse.records.plan import (
     Basis,
     BudgetLine,
     DepthSpeed,
+    Drafts,
     EngineBuild,
     EngineName,
     Estimate,
@@ -80,8 +82,10 @@ __all__ = [
     "Alarm",
     "AnswerSpeed",
     "Attention",
+    "Attribution",
     "Bandwidth",
     "Basis",
+    "Bound",
     "BudgetLine",
     "CardReading",
     "CardSample",
@@ -93,6 +97,7 @@ __all__ = [
     "DepthSpeed",
     "Dimm",
     "Disk",
+    "Drafts",
     "Dtype",
     "EccCounts",
     "EngineBuild",
@@ -139,6 +144,8 @@ __all__ = [
     "StreamSpeed",
     "System",
     "Tensor",
+    "Term",
+    "Timed",
     "Verdict",
     "WeightPart",
 ]
