@@ -11,7 +11,7 @@ from typing import Literal
 from workhorse.codec import from_json, to_line
 from workhorse.errors import EXIT_USAGE, AppError
 from workhorse.plan.rehearsed import Rehearsed
-from workhorse.plan.speed import Experience
+from workhorse.plan.speed import Experience, Setup
 from workhorse.records import Attribution, Forecast, Measurement
 from workhorse.text import Text
 
