@@ -78,7 +78,7 @@ def settings(plan: Plan, port: int, host: str) -> tuple[str, ...]:
 def placement_settings(plan: Plan) -> Iterable[tuple[str, ...]]:
     """Which layers and experts lie where, as far as one card does not hold them all."""
     if len(plan.layer_split) > 1:
-        yield ("--split-mode", "layer")
+        yield ("--split-mode", plan.split_mode)
         yield ("--tensor-split", ",".join(map(str, plan.layer_split)))
     if plan.expert_layers_in_ram:
         yield ("--n-cpu-moe", str(plan.expert_layers_in_ram))
@@ -89,7 +89,10 @@ def placement_settings(plan: Plan) -> Iterable[tuple[str, ...]]:
 
 def changed_settings(plan: Plan) -> Iterable[str]:
     """The settings whose spelling changed between versions, in the words of this build."""
+    drafts = plan.drafts
     for setting, value in (
+        *((("draft kind", drafts.kind),) if drafts else ()),
+        *((("draft tokens", str(drafts.tokens)),) if drafts and drafts.tokens else ()),
         ("load mode", plan.load_mode),
         ("flash attention", "on" if plan.flash_attention else "off"),
         # The engine's own fitting would quietly cut the context or move layers to the CPU.

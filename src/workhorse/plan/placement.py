@@ -120,6 +120,27 @@ def place(
     return search.in_ram(rejected)
 
 
+def place_as_told(
+    model: Model,
+    sizes: Sizes,
+    cards: Sequence[Card],
+    ram_bytes: int | None,
+    layout: Layout,
+    *,
+    gpu_layers: int,
+    expert_layers: int,
+    lazy: bool,
+) -> Placement | None:
+    """So many layers on these cards under this layout; None when a device has not the room."""
+    search = _Search(
+        model, sizes, tuple(cards), ram_bytes, (layout,), Abilities(split=True, experts=True), lazy
+    )
+    if cards and gpu_layers:
+        return search.cut(tuple(cards), layout, gpu_layers, expert_layers)
+    placed = search.in_ram([])
+    return placed if placed.fits else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Search:
     """One model on one machine; every method appends what it could not take to `rejected`."""

@@ -80,6 +80,18 @@ def make_plan(
 ) -> Plan:
     """The best plan for this model here. `plan.verdict.blocked` says that it cannot work."""
     course = decide_course(machine, model, build, wish, history)
+    return plan_of(machine, model, build, wish, history, course)
+
+
+def plan_of(
+    machine: Machine,
+    model: Model,
+    build: EngineBuild,
+    wish: Wish,
+    history: Sequence[Experience],
+    course: Course,
+) -> Plan:
+    """The plan that a course is: its budget, forecast, reasons and what speaks against it."""
     placed, cpu, pages = course.placed, course.cpu, course.pages
     layout, cut = placed.layout, placed.cut
     cache_bytes = prompt_cache(machine, wish, placed.lines)

@@ -185,6 +185,14 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafts:
+    """Tokens guessed ahead and then checked by the model in one step."""
+
+    kind: str  # as the engine calls it: draft-mtp, ngram-simple …
+    tokens: int | None = None  # a step; None: the engine's own number
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What we decided: everything needed to start the engine, with the reasons."""
 
@@ -225,6 +233,8 @@ class Plan:
     states_dir: str | None = None  # where slots are saved to; None: no templates are declared
     reranks: bool = False  # with scores; `embeddings` is then true as well
     pool: Pool | None = None  # None: an engine with a cache a slot
+    split_mode: Literal["layer", "row"] = "layer"  # how several cards share the weights
+    drafts: Drafts | None = None  # None: each token is decoded by itself
 
 
 @dataclass(frozen=True, slots=True)

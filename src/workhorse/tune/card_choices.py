@@ -1,0 +1,67 @@
+"""What can be tried of the division between cards and main memory. Pure.
+
+Gains in `seen` are the largest that were measured or published, and order the variables.
+"""
+
+from workhorse.text import Text
+from workhorse.tune.offer import Around, NotHere, Offer, sorted_numbers
+
+NO_CARD = Text("No card is in use.", "未使用显卡。")
+
+
+def gpu_layers(around: Around) -> Offer | NotHere:
+    """More or fewer layers on the cards, where not all of them are there."""
+    plan = around.plan
+    if not plan.gpu_indexes:
+        return NotHere("gpu layers", NO_CARD)
+    if not around.reads_ram:
+        return NotHere("gpu layers", Text("All layers are on cards.", "全部层都在显卡上。"))
+    values = steps(plan.gpu_layers, plan.layers)
+    because = Text(
+        "Each layer on a card is read many times faster than in main memory.",
+        "显卡上的每一层都比内存中快许多倍。",
+    )
+    now = plan.gpu_layers
+    return Offer("gpu layers", str(now), sorted_numbers(values, now), True, because, 1.5, True)
+
+
+def expert_layers(around: Around) -> Offer | NotHere:
+    """More or fewer layers whose experts lie in main memory."""
+    plan, model = around.plan, around.model
+    if not plan.gpu_indexes:
+        return NotHere("expert layers", NO_CARD)
+    if not model.experts or "--n-cpu-moe" not in plan.engine.knows:
+        return NotHere(
+            "expert layers",
+            Text("The model has no experts to move.", "模型没有可移动的专家层。")
+            if not model.experts
+            else Text("This build cannot move them.", "该构建无法移动专家层。"),
+        )
+    if not around.reads_ram:
+        return NotHere("expert layers", Text("All experts are on cards.", "全部专家都在显卡上。"))
+    now = plan.expert_layers_in_ram
+    values = steps(now, model.layers)
+    because = Text(
+        "A token reads few experts: in main memory they cost least of all weights.",
+        "每个词元只读少数专家：放在内存时代价最小。",
+    )
+    return Offer("expert layers", str(now), sorted_numbers(values, now), True, because, 1.5, True)
+
+
+def split(around: Around) -> Offer | NotHere:
+    """Layer after layer over the cards, or each layer over all of them."""
+    plan = around.plan
+    if len(plan.gpu_indexes) < 2:
+        return NotHere("split", Text("One card, or none, is in use.", "仅使用一张显卡或未使用。"))
+    if "--split-mode" not in plan.engine.knows:
+        return NotHere("split", Text("This build cannot be told.", "该构建无法设置此项。"))
+    because = Text(
+        "By rows all cards read at once, and wait for each other over the link.",
+        "按行切分时各卡同时读取，但要经链路互相等待。",
+    )
+    return Offer("split", plan.split_mode, ("layer", "row"), False, because, 1.4, False)
+
+
+def steps(now: int, most: int) -> set[int]:
+    """Numbers near `now` and farther ones, up to `most`."""
+    return {n for step in (1, 2, 4, 8) for n in (now - step, now + step) if 0 <= n <= most} | {now}
