@@ -6,6 +6,7 @@ import pytest
 from tiny_checkpoint import write_checkpoint, write_gguf
 
 import builders
+from workhorse.cli import main
 from workhorse.codec import to_json
 from workhorse.config import Places
 from workhorse.engines.supply.asked import Asked
@@ -97,3 +98,14 @@ def test_an_environment_that_is_not_installed_yet(
     with pytest.raises(AppError, match=r"vllm-0\.19\.1 is not installed") as refused:
         planned(folder.parent, Ask(str(folder), engine=Path("vllm-0.19.1")))
     assert "engine install vllm-0.19.1" in refused.value.next_step.en
+
+
+def test_a_dry_run_says_no_where_no_engine_here_reads_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORKHORSE_HOME", str(tmp_path / "home"))
+    checkpoint = write_checkpoint(tmp_path / "tiny")
+    assert main(["up", str(checkpoint), "--dry-run"]) == 3
+    assert "llama.cpp reads GGUF files" in capsys.readouterr().err
+    write_gguf(checkpoint / "tiny.gguf")
+    assert main(["up", str(checkpoint), "--dry-run"]) == 0

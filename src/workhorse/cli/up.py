@@ -100,8 +100,17 @@ def dry_run(ask: "Ask", args: argparse.Namespace) -> int:
     documents = [show_dry(*both, args) for both in zip(asked, decisions, strict=True)]
     if args.json:
         print(to_json(documents[0] if len(documents) == 1 else documents))
-    blocked = any(decision.plan.verdict.blocked for decision in decisions)
-    return EXIT_NO if blocked else EXIT_GOOD
+    good = all(map(would_start, decisions))
+    return EXIT_GOOD if good else EXIT_NO
+
+
+def would_start(decision: "Decision") -> bool:
+    """False when something speaks against the plan, or its engine cannot read what is here."""
+    from workhorse.models.read import local_folder
+
+    model, plan = decision.model, decision.plan
+    unread = model.format != "gguf" and plan.pool is None and local_folder(model.path) is not None
+    return not plan.verdict.blocked and not unread
 
 
 def show_dry(
