@@ -10,6 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from workhorse.run.address import Address
 from workhorse.serve.activity import Activity
 from workhorse.serve.app import Gateway, build_app
 from workhorse.serve.backend import READY, Capacity, Roster, Served
@@ -24,9 +25,9 @@ class RunningEngine:
     state: str = READY
     restarts: int = 0
 
-    async def address(self, _: float) -> str:
+    async def address(self, _: float) -> Address:
         """Where the engine answers."""
-        return self.url
+        return Address(self.url)
 
 
 async def serve(engine_url: str, port: int, slots: int, folder: Path) -> None:

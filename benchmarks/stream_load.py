@@ -5,6 +5,7 @@ import json
 from dataclasses import dataclass
 from time import perf_counter
 
+from workhorse.run.address import Address
 from workhorse.serve.engine_socket import ask
 
 PROMPT = "Tell me what this machine is good for. " * 8
@@ -68,7 +69,7 @@ async def stream(url: str, body: bytes, load: Load, wait_s: float) -> Stream:
     if wait_s:
         await asyncio.sleep(wait_s)
     began_s, first_s, chunks, tail = perf_counter(), None, 0, b""
-    answer = await ask(url, "POST", "/v1/chat/completions", body)
+    answer = await ask(Address(url), "POST", "/v1/chat/completions", body)
     try:
         while block := await answer.read_some():
             texts = block.count(b'"content":"') + block.count(b'"content": "')

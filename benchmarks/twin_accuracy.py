@@ -259,7 +259,7 @@ async def cpu_times(
         for number, (plan, _) in enumerate(plans):
             alone = replace(plan, threads=1)
             process = await started(alone, logs / f"{number}.log", stack)
-            service = await find_service(client, process.base_url)
+            service = await find_service(client, process.base_url, process.address.key)
             running.append((process, await make_prompts(client, service, scenario, number)))
         times = [TwinTimes() for _ in running]
         for number in range(-1, scenario.repeats):  # the first one warms up

@@ -9,7 +9,9 @@ import signal
 import sys
 from pathlib import Path
 
-from workhorse.records import Launch
+sys.path.append(str(Path(__file__).parent.parent))
+
+from supervised import Supervised, fake_launch
 from workhorse.run.supervisor import Supervisor
 from workhorse.serve.activity import Activity
 from workhorse.serve.app import Gateway, build_app
@@ -18,41 +20,11 @@ from workhorse.serve.backend import Capacity, Roster, Served
 SLOTS, CONTEXT_TOKENS = 16, 4096
 
 
-class Supervised:
-    """A supervisor as the gateway sees it."""
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
-        self.address = supervisor.address
-
-    @property
-    def state(self) -> str:
-        return self._supervisor.status.state
-
-    @property
-    def restarts(self) -> int:
-        return self._supervisor.status.restarts
-
-
-def launch(port: int, options: list[str]) -> Launch:
-    words = (sys.executable, "-m", "workhorse.engines.fake", "--port", str(port))
-    return Launch(
-        argv=(*words, "--slots", str(SLOTS), *options),
-        env={},
-        cpus=(),
-        memory_nodes=None,
-        host="127.0.0.1",
-        port=port,
-        health_path="/health",
-        stop_grace_s=5.0,
-    )
-
-
 async def serve(log_path: Path, options: list[str]) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     supervisor = Supervisor(
-        lambda port: launch(port, options),
+        lambda port: fake_launch(port, "--slots", str(SLOTS), *options),
         log_path,
         ready_timeout_s=60.0,
         next_delay=lambda *_: 0.0,

@@ -25,6 +25,7 @@ from workhorse.records import (
     Plan,
     Reading,
 )
+from workhorse.run.address import Address
 from workhorse.serve.activity import Activity
 from workhorse.serve.app import Gateway, build_app
 from workhorse.serve.backend import Roster, Served, capacity_of
@@ -67,10 +68,10 @@ class Owner:
     state: str = "ready"
     restarts: int = 0
 
-    async def address(self, wait_s: float) -> str:
+    async def address(self, wait_s: float) -> Address:
         if self.url is None:
             raise AppError(same("It fell over."), same("Wait."), speaker="engine")
-        return self.url
+        return Address(self.url)
 
 
 @dataclass

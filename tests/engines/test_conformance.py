@@ -101,7 +101,7 @@ async def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 async def engine(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
     async with (
         started(rig, tmp_path_factory.mktemp("engine")) as process,
-        aiohttp.ClientSession() as http,
+        aiohttp.ClientSession(headers=process.address.headers) as http,
     ):
         await process.wait_ready(rig.ready_s)
         yield Running(rig, process, http)
@@ -117,6 +117,60 @@ async def test_it_is_ready_and_says_which_model_it_serves(engine: Running) -> No
     async with engine.http.get(f"{engine.process.base_url}/v1/models") as answer:
         listed = await answer.json()
     assert listed["data"][0]["id"] == engine.rig.plan.model_name
+
+
+# What computes, by the engines that guard it; vLLM leaves some forms open (`vllm/adapter.py`).
+COMPUTING = {
+    "llama.cpp": (
+        *("/completion", "/completions", "/v1/completions", "/infill", "/tokenize", "/detokenize"),
+        *("/chat/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses"),
+        *(
+            "/embedding",
+            "/embeddings",
+            "/v1/embeddings",
+            "/rerank",
+            "/v1/rerank",
+            "/apply-template",
+        ),
+        *("/slots/0?action=save", "/slots/0?action=restore", "/slots/0?action=erase", "/props"),
+    ),
+    "fake": (
+        "/completion",
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/embeddings",
+        "/tokenize",
+    ),
+    "vllm": ("/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses"),
+}
+
+
+def others_can_read(pid: int | None, key: str) -> bool:
+    """Whether another user of this machine sees the key of a process."""
+    process = Path(f"/proc/{pid}")
+    open_to_all = (process / "environ").stat().st_mode & 0o077 != 0
+    return open_to_all or key in (process / "cmdline").read_text()
+
+
+async def test_without_the_key_of_this_start_its_port_computes_nothing(engine: Running) -> None:
+    key, base = engine.process.address.key, engine.process.base_url
+    if "--api-key" not in engine.rig.plan.engine.knows and engine.rig.name != "fake":
+        pytest.skip("this build knows no keys")
+    assert key is not None
+    assert not others_can_read(engine.process.pid, key)
+    assert key not in "\n".join(engine.process.log_tail(10_000))
+    body = engine.asked(prompt="a", input="a", content="a", query="a", documents=["a"])
+    wrong = ({}, {"Authorization": f"Bearer {'0' * len(key)}"}, {"Authorization": "Bearer "})
+    async with aiohttp.ClientSession() as http:
+        for path in COMPUTING[engine.rig.plan.engine.engine]:
+            for headers in wrong:
+                async with http.post(base + path, json=body, headers=headers) as answer:
+                    assert answer.status == 401, path
+        for path in ("/slots", "/props", "/metrics"):
+            if engine.rig.plan.engine.engine != "vllm":
+                async with http.get(base + path) as answer:
+                    assert answer.status == 401, path
+    assert (await engine.post(engine.rig.chat, engine.asked(max_tokens=1)))[0] == 200
 
 
 async def test_what_it_did_is_what_was_planned(engine: Running) -> None:

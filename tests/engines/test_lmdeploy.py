@@ -1,5 +1,8 @@
 """LMDeploy: started with TurboMind; its quiet fall-back is a finding and a refusal."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,3 +112,26 @@ def test_a_dead_gpu_build_is_explained() -> None:
     cause = LMDEPLOY.explain(log.splitlines())
     assert cause is not None
     assert "CPU build" in cause.what.en
+
+
+def test_it_takes_its_key_without_showing_it(tmp_path: Path) -> None:
+    (tmp_path / "told.py").write_text(
+        "import os, pathlib, sys\n"
+        "print(sys.argv[1:], pathlib.Path('/proc/self/cmdline').read_text(), dict(os.environ))\n"
+    )
+    build = replace(
+        pooled.lmdeploy(), command=(sys.executable, "-m", "told"), knows=("--api-keys",)
+    )
+    planned = replace(pooled.plan(pooled.lmdeploy(), builders.gpu()), engine=build)
+    start = LMDEPLOY.launch(planned, 1)
+    assert start.key_variable is not None
+    for key, words in (("k3y", ["--api-keys", "k3y"]), ("", [])):
+        env = {**os.environ, "PYTHONPATH": str(tmp_path), start.key_variable: key}
+        command = [*start.argv[:3], "serve"]
+        said = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+        shown = str(["serve", *words])
+        assert said.startswith(shown)
+        assert "k3y" not in said.removeprefix(shown)
+    old = replace(planned, engine=replace(build, knows=()))
+    assert LMDEPLOY.launch(old, 1).key_variable is None
+    assert LMDEPLOY.launch(old, 1).argv[:3] == build.command

@@ -16,6 +16,7 @@ from running_fake import FakeEngine
 from workhorse.bench.stats import Spread, Summary
 from workhorse.config import Places
 from workhorse.records import Plan
+from workhorse.run.address import Address
 from workhorse.serve.activity import Activity
 from workhorse.serve.app import Gateway, build_app
 from workhorse.serve.backend import Roster, Served
@@ -40,8 +41,8 @@ class StandIn:
     supervisor: None = None
     decision: Any = True
 
-    async def address(self, wait_s: float) -> str:
-        return self.url
+    async def address(self, wait_s: float) -> Address:
+        return Address(self.url)
 
 
 class Front:

@@ -192,7 +192,7 @@ async def test_a_real_hang_under_a_real_request(
         pid = supervisor.process.pid
         assert pid is not None
         ask = {"prompt": "go", "n_predict": 3000, "ignore_eos": True, "stream": True}
-        url = await supervisor.address(0)
+        url = (await supervisor.address(0)).url
         async with (
             aiohttp.ClientSession() as http,
             http.post(url + "/completion", json=ask) as answer,

@@ -64,19 +64,20 @@ async def test_an_engine_that_is_killed_comes_back(tmp_path: Path) -> None:
     try:
         first = supervisor.status
         assert (first.state, first.restarts) == ("ready", 0)
-        assert await supervisor.address(0) == first.base_url
+        assert await supervisor.address(0) == first.address
         with pytest.raises(RuntimeError, match="owner"):
             await supervisor.start()
         pid = kill(supervisor)
         await until_state(supervisor, "restarting")
         assert supervisor.status.reason is not None
         assert "SIGKILL" in supervisor.status.reason.en
-        url = await supervisor.address(PATIENCE_S)
+        url = (await supervisor.address(PATIENCE_S)).url
         assert is_reaped(pid)
         second = supervisor.status
         assert (second.state, second.restarts, second.reason) == ("ready", 1, None)
         assert second.generation != first.generation
-        assert url == second.base_url
+        assert second.address is not None
+        assert url == second.address.url
         async with aiohttp.ClientSession() as http, http.get(url + "/health") as answer:
             assert answer.status == 200
     finally:
@@ -100,13 +101,13 @@ async def test_a_stream_is_cut_by_the_death_and_the_next_request_served(tmp_path
     try:
         async with aiohttp.ClientSession() as http:
             heard = b""
-            url = await supervisor.address(0)
+            url = (await supervisor.address(0)).url
             with pytest.raises(aiohttp.ClientPayloadError):
                 async with http.post(url + "/completion", json={**ask, "stream": True}) as answer:
                     async for line in answer.content:
                         heard += line
             await until(lambda: supervisor.status.generation > 1)
-            url = await supervisor.address(PATIENCE_S)
+            url = (await supervisor.address(PATIENCE_S)).url
             async with http.post(url + "/completion", json=ask) as answer:
                 whole = (await answer.json())["content"]
     finally:

@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from workhorse.errors import AppError
+from workhorse.run.address import Address
 from workhorse.serve.activity import Activity
 from workhorse.serve.app import Gateway, build_app
 from workhorse.serve.backend import Capacity, Roster, Served
@@ -25,8 +26,9 @@ Json = dict[str, Any]
 class StandInBackend:
     """The owner of an engine at `url`; `url` None: there is none now."""
 
-    def __init__(self, url: str | None, state: str = "ready") -> None:
+    def __init__(self, url: str | None, state: str = "ready", key: str | None = None) -> None:
         self.state = state
+        self.key = key
         self.restarts = 0
         self.asked = asyncio.Event()
         self._url = url
@@ -43,14 +45,14 @@ class StandInBackend:
         self._url, self.state = None, "restarting"
         self._there.clear()
 
-    async def address(self, wait_s: float) -> str:
+    async def address(self, wait_s: float) -> Address:
         self.asked.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._there.wait()
         if self._url is None:
             raise AppError(same("It fell over."), same("Wait."), speaker="engine")
-        return self._url
+        return Address(self._url, self.key)
 
 
 @dataclass

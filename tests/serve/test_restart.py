@@ -2,15 +2,23 @@
 
 import asyncio
 import socket
-import sys
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import openai
 import pytest
-from stand_ins import PATIENCE_S, Exchange, StandInBackend, chunk, gateway, scripted
+from stand_ins import (
+    PATIENCE_S,
+    Exchange,
+    StandInBackend,
+    chunk,
+    gateway,
+    scripted,
+    until,
+)
 
+from supervised import Supervised, fake_launch
 from workhorse.records import Launch
 from workhorse.run.supervisor import Supervisor
 
@@ -63,6 +71,30 @@ async def test_an_engine_whose_death_is_not_known_yet() -> None:
         assert await asking == 200
 
 
+async def test_another_program_that_has_the_port_of_a_dead_engine() -> None:
+    """It refuses a key that is not its own: no client is told that its key is wrong."""
+    heard: list[str] = []
+
+    async def refuses(to: Exchange) -> None:
+        heard.append(to.head)
+        await to.whole({"error": {"message": "Invalid API Key"}}, status=401)
+
+    backend = StandInBackend(None, key="first")
+    async with (
+        scripted(refuses) as (_, stranger),
+        scripted(answers) as (_, engine_url),
+        gateway(backend) as url,
+        aiohttp.ClientSession(url) as http,
+    ):
+        backend.comes_back(stranger)
+        asking = asyncio.create_task(post(http))
+        await until(lambda: bool(heard))
+        assert "Authorization: Bearer first\r\n" in heard[0]
+        backend.key = "second"
+        backend.comes_back(engine_url)
+        assert await asking == 200
+
+
 async def test_an_engine_that_stays_dead() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         dead = f"http://127.0.0.1:{closed.getsockname()[1]}"
@@ -81,18 +113,8 @@ async def post(http: aiohttp.ClientSession) -> int:
         return answer.status
 
 
-def fake_launch(port: int) -> Launch:
-    words = (sys.executable, "-m", "workhorse.engines.fake", "--port", str(port))
-    return Launch(
-        argv=(*words, "--die-after-tokens", "5", "--gap-ms", "1"),
-        env={},
-        cpus=(),
-        memory_nodes=None,
-        host="127.0.0.1",
-        port=port,
-        health_path="/health",
-        stop_grace_s=5.0,
-    )
+def dying(port: int) -> Launch:
+    return fake_launch(port, "--die-after-tokens", "5", "--gap-ms", "1")
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -100,11 +122,11 @@ async def test_killed_while_it_answers_then_served_after_the_restart(
     tmp_path: Path, stream: bool
 ) -> None:
     """A real process that is killed, its real owner, and the official client."""
-    supervisor = Supervisor(fake_launch, tmp_path / "engine.log", ready_timeout_s=PATIENCE_S)
+    supervisor = Supervisor(dying, tmp_path / "engine.log", ready_timeout_s=PATIENCE_S)
     await supervisor.start()
     try:
         async with (
-            gateway(SupervisedEngine(supervisor)) as url,
+            gateway(Supervised(supervisor)) as url,
             openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
         ):
             with pytest.raises(openai.APIError, match="died while it answered"):
@@ -112,22 +134,6 @@ async def test_killed_while_it_answers_then_served_after_the_restart(
             assert await ask(client, stream, tokens=3) == "length"
     finally:
         await supervisor.stop()
-
-
-class SupervisedEngine:
-    """A supervisor as the gateway sees it."""
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
-        self.address = supervisor.address
-
-    @property
-    def state(self) -> str:
-        return self._supervisor.status.state
-
-    @property
-    def restarts(self) -> int:
-        return self._supervisor.status.restarts
 
 
 async def ask(client: openai.AsyncOpenAI, stream: bool, tokens: int) -> str | None:

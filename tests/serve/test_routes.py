@@ -12,6 +12,7 @@ import pytest
 from stand_ins import PATIENCE_S, Exchange, Json, StandInBackend, chunk, gateway, scripted
 
 from workhorse.errors import AppError
+from workhorse.run.address import Address
 from workhorse.serve.door import Limits
 from workhorse.text import same
 
@@ -150,9 +151,9 @@ async def test_when_every_engine_was_taken_out_of_service_it_is_no_mistake_of_th
 
 async def test_health_while_requests_wait_for_a_reload() -> None:
     class Reloading(StandInBackend):
-        async def address(self, wait_s: float) -> str:
+        async def address(self, wait_s: float) -> Address:
             await asyncio.Event().wait()
-            return ""
+            return Address("")
 
     async with (
         gateway(Reloading(None, "reloading")) as url,
@@ -206,7 +207,7 @@ async def test_metrics(http: aiohttp.ClientSession, backend: StandInBackend) -> 
 async def test_a_fault_of_ours_is_logged_and_named(
     http: aiohttp.ClientSession, backend: StandInBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def fails(wait_s: float) -> str:
+    async def fails(wait_s: float) -> Address:
         raise ValueError("a bug")
 
     backend.address = fails  # type: ignore[method-assign]
@@ -265,7 +266,7 @@ async def test_pipelined_requests_are_answered_in_order(url: str) -> None:
 async def test_the_engines_owner_may_speak_for_the_engine(
     http: aiohttp.ClientSession, backend: StandInBackend
 ) -> None:
-    async def refuses(wait_s: float) -> str:
+    async def refuses(wait_s: float) -> Address:
         raise AppError(same("Out of memory."), same("Take a smaller model."), speaker="engine")
 
     backend.address = refuses  # type: ignore[method-assign]

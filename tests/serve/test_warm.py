@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from slots_engine import SlotsEngine, slots_engine
 
+from workhorse.run.address import Address
 from workhorse.serve import warm
 from workhorse.serve.activity import Activity
 from workhorse.serve.kept_states import KeptStates
@@ -40,12 +41,12 @@ class Set:
             quiet_s=0.0,
         )
 
-    async def _address(self, _: float) -> str:
-        return self.engine.url
+    async def _address(self, _: float) -> Address:
+        return Address(self.engine.url)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        await self.warmer.started(self.engine.url)
+        await self.warmer.started(Address(self.engine.url))
         task = asyncio.create_task(self.warmer.run())
         try:
             yield
@@ -106,7 +107,7 @@ async def test_a_new_engine_gets_them_from_disk_before_anybody_is_served(
     async with slots_engine(tmp_path) as restarted:
         restarted.client_used(3, "golden prompt")  # the check of a new engine
         made = Set(restarted, tmp_path, A, B)
-        await made.warmer.started(restarted.url)
+        await made.warmer.started(Address(restarted.url))
         assert made.held() == [TEXT_A, TEXT_B, TEXT_A, TEXT_B]
         assert restarted.prefills == []
 
@@ -121,7 +122,7 @@ async def test_a_damaged_file_is_never_given_to_the_engine(
     path.write_bytes(path.read_bytes()[:-20])
     engine.restores.clear()
     made = Set(engine, tmp_path, A)
-    await made.warmer.started(engine.url)
+    await made.warmer.started(Address(engine.url))
     assert engine.restores == []
     assert not path.exists()
 

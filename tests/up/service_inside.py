@@ -1,14 +1,14 @@
 """A whole service inside the test's own process, on fake engines."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-from service_process import PATIENCE_S, fake_server
+from service_process import KNOWN, PATIENCE_S, fake_server
 
 from workhorse.config import Places
 from workhorse.text import Text
@@ -36,9 +36,10 @@ async def serving(
     *engine_options: str,
     config: str | None = None,
     real: bool = False,
+    known: Sequence[str] = KNOWN,
 ) -> AsyncIterator[Service]:
     """A service that is ready, on a free port of loopback; `config` is its settings file."""
-    engine = None if real else fake_server(home / "bin", *engine_options)
+    engine = None if real else fake_server(home / "bin", *engine_options, known=known)
     ask = Ask(
         model=model, engine=engine, port=0, skip_golden=True, measure=False, config=home / "w.toml"
     )

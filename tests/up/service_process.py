@@ -10,28 +10,31 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 PATIENCE_S = 60.0  # for what must come true on a machine with other work
-KNOWN = ("--ctx-size N", "--parallel N", "--model F", "--port N", "--host H", "--alias NAME")
+OLD = ("--ctx-size N", "--parallel N", "--model F", "--port N", "--host H", "--alias NAME")
+KNOWN = (*OLD, "--api-key KEY")
 
 Json = dict[str, Any]
 StartService = Callable[..., "Running"]
 
 
-def fake_server(folder: Path, *options: str, name: str = "llama-server") -> Path:
+def fake_server(
+    folder: Path, *options: str, name: str = "llama-server", known: Sequence[str] = KNOWN
+) -> Path:
     """A program that is called like llama-server and is the fake engine with these options."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / name
-    known = " ".join(f'"{setting}"' for setting in KNOWN)
+    shown = " ".join(f'"{setting}"' for setting in known)
     program.write_text(
         "#!/bin/sh\n"
         'case "$1" in\n'
-        f'--help) printf "%s\\n" {known};;\n'
+        f'--help) printf "%s\\n" {shown};;\n'
         "--version) echo version: 1;;\n"
         f'*) exec {sys.executable} -m workhorse.engines.fake --ignore-unknown "$@" '
         f"{' '.join(options)};;\n"

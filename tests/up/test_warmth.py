@@ -19,6 +19,7 @@ from workhorse.errors import AppError
 from workhorse.plan.planner import make_plan
 from workhorse.plan.wish import Wish
 from workhorse.records import Plan
+from workhorse.run.address import Address
 from workhorse.serve.activity import Activity
 from workhorse.settings import Settings
 from workhorse.up.warmth import Warmth, model_files
@@ -89,8 +90,8 @@ class Place:
     def __init__(self, engine: SlotsEngine) -> None:
         self.engine = engine
 
-    async def address(self, _: float) -> str:
-        return self.engine.url
+    async def address(self, _: float) -> Address:
+        return Address(self.engine.url)
 
 
 async def test_an_engine_with_other_weights_gets_no_state_of_the_ones_before(
@@ -106,15 +107,15 @@ async def test_an_engine_with_other_weights_gets_no_state_of_the_ones_before(
         slots_engine(states) as other,
     ):
         place = Place(first)
-        await made.started(place, plan, first.url)
+        await made.started(place, plan, Address(first.url))
         await until(lambda: list(states.glob("*.state")))
         place.engine = second
-        await made.started(place, plan, second.url)  # the engine died and came back
+        await made.started(place, plan, Address(second.url))  # the engine died and came back
         assert second.restores != []
         before = {path.name for path in states.glob("*.state")}
         model.write_bytes(b"other weights")
         place.engine = other
-        await made.started(place, plan, other.url)
+        await made.started(place, plan, Address(other.url))
         await until(lambda: other.restores)  # what it has computed itself, to prove it
         assert before.isdisjoint(other.restores)
         await made.stop()

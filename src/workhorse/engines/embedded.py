@@ -5,6 +5,7 @@ our adapter composes, so one adapter serves both; an unknown setting ends it wit
 """
 
 import argparse
+import os
 import signal
 import sys
 
@@ -20,6 +21,8 @@ def parser() -> argparse.ArgumentParser:
     settings.add_argument("--alias", required=True)
     settings.add_argument("--host", default="127.0.0.1")
     settings.add_argument("--port", type=int, required=True)
+    # Never given as an argument, which every user could read: see `llamacpp.KEY_VARIABLE`.
+    settings.add_argument("--api-key", default=os.environ.get("LLAMA_API_KEY", ""))
     settings.add_argument("-c", "--ctx-size", type=int, required=True)
     settings.add_argument("-np", "--parallel", type=int, required=True)
     settings.add_argument("-t", "--threads", type=int, required=True)
@@ -57,6 +60,7 @@ def serve(argv: list[str]) -> int:
     params = engine.CommonParams()
     params.model.path, params.model_alias = asked.model, {asked.alias}
     params.hostnames, params.port = [asked.host], asked.port
+    params.api_keys = [asked.api_key] if asked.api_key else []
     params.n_ctx, params.n_parallel = asked.ctx_size, asked.parallel
     params.cpuparams.n_threads = asked.threads
     params.cpuparams_batch.n_threads = asked.threads_batch

@@ -4,10 +4,13 @@ import shlex
 from collections.abc import Iterable
 
 from workhorse.knowledge.llamacpp_flags import spell
-from workhorse.records import Launch, Plan
+from workhorse.records import EngineBuild, Launch, Plan
 from workhorse.units import MIB
 
 HEALTH_PATH = "/health"
+# What `--api-key` is called there (common/arg.cpp, 006167dd of 2024 to 0c1e570 of 2026-10): an
+# argument could be read by every user of the machine.
+KEY_VARIABLE = "LLAMA_API_KEY"
 
 # llama-server writes which buffers it made on which device at this level only (measured 2026-11).
 LOG_LEVEL_WITH_BUFFERS = "4"
@@ -32,7 +35,13 @@ def launch(plan: Plan, port: int, host: str = "127.0.0.1") -> Launch:
         port=port,
         health_path=HEALTH_PATH,
         stop_grace_s=STOP_GRACE_S,
+        key_variable=key_variable(plan.engine),
     )
+
+
+def key_variable(build: EngineBuild) -> str | None:
+    """Where this build takes the key of its port; None: it knows no keys."""
+    return KEY_VARIABLE if "--api-key" in build.knows else None
 
 
 def settings(plan: Plan, port: int, host: str) -> tuple[str, ...]:

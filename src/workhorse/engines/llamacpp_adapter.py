@@ -83,6 +83,7 @@ class LlamaCpp:
             port=port,
             health_path=llamacpp.HEALTH_PATH,
             stop_grace_s=llamacpp.STOP_GRACE_S,
+            key_variable=llamacpp.key_variable(build),
         )
 
     def observe(self, lines: Sequence[str]) -> Observed:

@@ -249,3 +249,5 @@ class Launch:
     port: int
     health_path: str
     stop_grace_s: float
+    # The variable in which it takes the key of its port, made at each start; None: it takes none.
+    key_variable: str | None = None

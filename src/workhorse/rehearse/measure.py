@@ -101,7 +101,7 @@ async def rehearsed(
 ) -> Rehearsed:
     """A twin that has answered with a number, and the prompts for it."""
     await check_finite(process)
-    service = await find_service(client, process.base_url)
+    service = await find_service(client, process.base_url, process.address.key)
     prompts = {}
     for scenario in protocol.steps:
         most = replace(scenario, repeats=MOST_ROUNDS)

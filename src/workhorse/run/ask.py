@@ -17,7 +17,9 @@ async def ask_engine(process: EngineProcess, path: str, body: dict[str, Any]) ->
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)) as client,
-            client.post(f"{process.base_url}{path}", json=body) as answer,
+            client.post(
+                f"{process.base_url}{path}", json=body, headers=process.address.headers
+            ) as answer,
         ):
             document = await answer.json(content_type=None)
             if answer.status == 200 and isinstance(document, dict):

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -17,6 +18,7 @@ import aiohttp
 from workhorse.errors import AppError, Cause
 from workhorse.records import Launch
 from workhorse.run import enter
+from workhorse.run.address import Address
 from workhorse.run.policy import describe_exit, last_error, says_port_taken
 from workhorse.text import Text, same
 from workhorse.units import show_duration
@@ -29,6 +31,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.25  # between two looks at it
 # second one (tried with 0.5.0, 2026-11).
 SECOND_TERM_S = 2.0
 AFTER_KILL_S = 30.0  # a driver call that cannot be interrupted may hold a killed process so long
+
+KEY_BYTES = 32
 
 TAIL_BYTES = 256 * 1024
 LINES_OF_CAUSE = 400
@@ -56,14 +60,19 @@ class EngineProcess:
 
     The engine has its own session and process group, so a Ctrl-C in the terminal does not reach
     it before it is stopped in order; the whole group ends with it. If this process dies without
-    a word, the kernel kills the engine (`enter`). `explain` finds the cause of a failure in the
-    lines of its log, which holds all it writes and is kept once more as `.1`.
+    a word, the kernel kills the engine (`enter`). Every user of the machine can reach its port, so
+    each start has a key of its own, handed over in the environment, which only its owner can read.
+    `explain` finds the cause of a failure in the lines of its log, which holds all it writes and
+    is kept once more as `.1`.
     """
 
     def __init__(self, launch: Launch, log_path: Path, *, explain: Explain = last_error) -> None:
         self.launch = launch
         self.log_path = log_path
         self.exited = asyncio.Event()
+        host = f"[{launch.host}]" if ":" in launch.host else launch.host
+        key = None if launch.key_variable is None else secrets.token_hex(KEY_BYTES)
+        self.address = Address(f"http://{host}:{launch.port}", key)
         self._explain = explain
         self._popen: subprocess.Popen[bytes] | None = None
         self._last_answer = same("—")
@@ -71,8 +80,7 @@ class EngineProcess:
     @property
     def base_url(self) -> str:
         """Where the engine answers, without a slash at the end."""
-        host = f"[{self.launch.host}]" if ":" in self.launch.host else self.launch.host
-        return f"http://{host}:{self.launch.port}"
+        return self.address.url
 
     @property
     def pid(self) -> int | None:
@@ -120,7 +128,7 @@ class EngineProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env={**os.environ, **self.launch.env},
+                    env={**os.environ, **self.launch.env, **self._key()},
                     start_new_session=True,
                 )
         except OSError as error:
@@ -131,6 +139,10 @@ class EngineProcess:
                     f"请确认 {self.log_path.parent} 可写。",
                 ),
             ) from error
+
+    def _key(self) -> dict[str, str]:
+        name, key = self.launch.key_variable, self.address.key
+        return {} if name is None or key is None else {name: key}
 
     def _on_exit(self, popen: subprocess.Popen[bytes]) -> None:
         # What the engine itself started must not live on with its memory and its port.
@@ -193,7 +205,9 @@ class EngineProcess:
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout, connector=connector) as http,
-                http.get(self.base_url + path, allow_redirects=False) as answer,
+                http.get(
+                    self.base_url + path, headers=self.address.headers, allow_redirects=False
+                ) as answer,
             ):
                 found: object = await answer.json(content_type=None)
                 return {} if found is None else found

@@ -11,6 +11,7 @@ from typing import Literal
 
 from workhorse.errors import AppError
 from workhorse.records import Launch
+from workhorse.run.address import Address
 from workhorse.run.policy import STEADY_S, last_error, next_delay_s
 from workhorse.run.process import EngineProcess, Explain, PortTaken, free_port
 from workhorse.run.stillness import Stillness, Vitals, says_at_rest
@@ -47,7 +48,7 @@ class Status:
     reason: Text | None  # why it is not ready
     generation: int
     restarts: int
-    base_url: str | None  # None: not ready
+    address: Address | None  # None: not ready
 
 
 class EngineUnavailable(AppError):
@@ -130,17 +131,17 @@ class Supervisor:
             await asyncio.wait({self._owner})
             raise
 
-    async def address(self, wait_s: float) -> str:
-        """The engine's base URL; waits up to `wait_s` while it is being started.
+    async def address(self, wait_s: float) -> Address:
+        """Where the engine answers; waits up to `wait_s` while it is being started.
 
         Raises EngineUnavailable, at once when the engine will not come back.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._settled.wait()
-        if self.status.base_url is None:
+        if self.status.address is None:
             raise self._unavailable(wait_s)
-        return self.status.base_url
+        return self.status.address
 
     async def stop(self) -> None:
         """End the engine and the watch over it; safe at any time and more than once."""
@@ -264,10 +265,10 @@ class Supervisor:
         return not process.exited.is_set()
 
     def _change(self, state: State, reason: Text | None) -> None:
-        url = self.process.base_url if state == "ready" and self.process is not None else None
+        address = self.process.address if state == "ready" and self.process is not None else None
         restarts = self.status.restarts + (state == "restarting")
         self.status = replace(
-            self.status, state=state, reason=reason, restarts=restarts, base_url=url
+            self.status, state=state, reason=reason, restarts=restarts, address=address
         )
         if state in ("starting", "restarting"):
             self._settled.clear()

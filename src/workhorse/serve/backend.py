@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from workhorse.records import EngineName, Plan
+from workhorse.run.address import Address
 
 READY = "ready"
 
@@ -22,8 +23,8 @@ class Backend(Protocol):
         """How often the engine was started again after it had died."""
         ...
 
-    async def address(self, wait_s: float) -> str:
-        """The base URL of the ready engine, such as `http://127.0.0.1:40001`.
+    async def address(self, wait_s: float) -> Address:
+        """Where the ready engine answers.
 
         Waits up to `wait_s` seconds while it is being started; raises an `AppError` that says
         why and who speaks when it is not ready by then.

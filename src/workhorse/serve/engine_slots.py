@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 
 from workhorse.errors import AppError
+from workhorse.run.address import Address
 from workhorse.serve.sse import EventFilter, event_data, parse_object, split_events
 from workhorse.serve.templates import Template, shared_tokens
 from workhorse.text import Text
@@ -130,13 +131,15 @@ class EngineSlots:
 
 
 @asynccontextmanager
-async def engine_at(url: str) -> AsyncIterator[EngineSlots]:
+async def engine_at(address: Address) -> AsyncIterator[EngineSlots]:
     """The slots of the engine there, for as long as the block runs."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
     # llama-server closes the connection after a stream without saying so (tried 2026-11).
     connector = aiohttp.TCPConnector(force_close=True)
-    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as client:
-        yield EngineSlots(client, url)
+    async with aiohttp.ClientSession(
+        timeout=timeout, connector=connector, headers=address.headers
+    ) as client:
+        yield EngineSlots(client, address.url)
 
 
 def refused(path: str, said: str) -> AppError:

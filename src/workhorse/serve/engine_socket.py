@@ -18,6 +18,7 @@ from contextlib import suppress
 from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
+from workhorse.run.address import Address
 from workhorse.serve.wire import Answer, BrokenAnswerError, Head
 
 CONNECT_TIMEOUT_S = 5.0
@@ -28,7 +29,7 @@ MOST_UNREAD_BYTES = 256 * 1024
 _PLAIN = re.compile(r"[!-~]+")
 _RESERVED = "/?%:@!$&'()*+,;=~"
 
-Address = tuple[str, int]
+Endpoint = tuple[str, int]
 
 
 class RefusesError(Exception):
@@ -132,18 +133,18 @@ class EngineAnswer:
             self._waiter.set_result(None)
 
 
-async def ask(base: str, method: str, path_qs: str, body: bytes) -> EngineAnswer:
-    """The answer of the engine at `base` once its head is here; close it in any case.
+async def ask(address: Address, method: str, path_qs: str, body: bytes) -> EngineAnswer:
+    """The answer of the engine at `address` once its head is here; close it in any case.
 
     Raises `RefusesError` when nobody takes connections there, `BrokenAnswerError` when the
     connection ends before there is a head.
     """
-    host, address = _address(base)
+    endpoint, opening = _opening(address)
     if _PLAIN.fullmatch(path_qs) is None:
         path_qs = quote(path_qs, safe=_RESERVED)
-    answer = EngineAnswer(await _connect(address), asyncio.get_running_loop())
+    answer = EngineAnswer(await _connect(endpoint), asyncio.get_running_loop())
     head = (
-        f"{method} {path_qs} HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\n"
+        f"{method} {path_qs} HTTP/1.1\r\n{opening}Accept: */*\r\n"
         # Whatever the client called it: curl says that it is a form. The client's own headers
         # stay in the gateway, X-Conversation-Id above all: it makes llama-server compute on
         # after the connection has closed (`server-stream.cpp`).
@@ -159,14 +160,16 @@ async def ask(base: str, method: str, path_qs: str, body: bytes) -> EngineAnswer
 
 
 @lru_cache(maxsize=64)
-def _address(base: str) -> tuple[str, Address]:
-    """The value of `Host`, and where to connect to; engines are called by their IP address."""
-    parts = urlsplit(base)
+def _opening(address: Address) -> tuple[Endpoint, str]:
+    """Where to connect to, and the headers that say so; engines are called by their IP address."""
+    parts = urlsplit(address.url)
     host = ipaddress.ip_address(parts.hostname or "").compressed
-    return parts.netloc, (host, parts.port or 80)
+    headers = {"Host": parts.netloc, **address.headers}
+    said = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return (host, parts.port or 80), said
 
 
-async def _connect(address: Address) -> socket.socket:
+async def _connect(address: Endpoint) -> socket.socket:
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     try:
         opened = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)

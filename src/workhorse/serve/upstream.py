@@ -13,6 +13,7 @@ from workhorse.serve.wire import BrokenAnswerError
 # How long to leave an engine alone that refuses connections: its owner learns of its death
 # from the operating system within that time.
 RECONNECT_PAUSE_S = 0.1
+UNAUTHORIZED = 401
 
 
 class Upstream:
@@ -41,9 +42,14 @@ class Upstream:
             if isinstance(at, Place) and self._should_move(served):
                 await at.again()
                 served = at.served
-            base = await served.backend.address(max(0.0, deadline_s - loop.time()))
+            address = await served.backend.address(max(0.0, deadline_s - loop.time()))
             try:
-                return await ask(base, method, path or request.path_qs, body)
+                answer = await ask(address, method, path or request.path_qs, body)
+                if answer.head.status == UNAUTHORIZED and address.key is not None:
+                    # The engine has gone, and another program has its port.
+                    answer.close()
+                    raise RefusesError("another key")
+                return answer
             except RefusesError as error:
                 if loop.time() + RECONNECT_PAUSE_S >= deadline_s:
                     raise EngineLost(REFUSES) from error

@@ -25,6 +25,7 @@ from typing import Any
 import aiohttp
 
 from workhorse.errors import AppError
+from workhorse.run.address import Address
 from workhorse.serve.activity import Activity
 from workhorse.serve.engine_slots import EngineSlots, Slot, engine_at
 from workhorse.serve.kept_states import PART_SUFFIX, KeptStates
@@ -55,7 +56,7 @@ class Warmer:
         self,
         model: str,
         templates: Sequence[Template],
-        address: Callable[[float], Awaitable[str]],
+        address: Callable[[float], Awaitable[Address]],
         activity: Activity,
         ledger: Ledger,
         *,
@@ -85,8 +86,8 @@ class Warmer:
         for template in self._templates:
             ledger.of(template, model)
 
-    async def started(self, url: str) -> None:
-        """A new engine answers at `url` and nobody is served yet: give it what is on disk.
+    async def started(self, address: Address) -> None:
+        """A new engine answers at `address` and nobody is served yet: give it what is on disk.
 
         Takes no longer than a few seconds and never fails: the rest is done when idle.
         """
@@ -99,7 +100,7 @@ class Warmer:
                 tally.state = "waiting"
         with suppress(TimeoutError):
             async with asyncio.timeout(RESTORE_BUDGET_S):
-                await self._trying(self._bring_first(url))
+                await self._trying(self._bring_first(address))
 
     async def run(self) -> None:
         """Do what is to be done whenever nobody is served; never ends."""
@@ -107,12 +108,12 @@ class Warmer:
             await self._activity.wait_idle(self._quiet_s)
             self._again.clear()
             try:
-                url = await self._address(ADDRESS_WAIT_S)
+                address = await self._address(ADDRESS_WAIT_S)
             except AppError:  # given up or ended: until it is started again
                 await self._again.wait()
                 continue
             async with self._using:
-                if not await self._unless_client(self._trying(self._bring(url, prefill=True))):
+                if not await self._unless_client(self._trying(self._bring(address, prefill=True))):
                     continue
             self.ready.set()
             await _first(
@@ -163,24 +164,24 @@ class Warmer:
         except TROUBLE as error:
             log.warning("Templates of %s: %s", self._model, error)
 
-    async def _bring_first(self, url: str) -> None:
+    async def _bring_first(self, address: Address) -> None:
         """As `_bring` from disk alone; whatever the slots did before was the engine's check."""
         if self._templates:
-            await self._rest(url)
-            await self._bring(url, prefill=False)
+            await self._rest(address)
+            await self._bring(address, prefill=False)
 
-    async def _rest(self, url: str) -> None:
-        async with engine_at(url) as engine:
+    async def _rest(self, address: Address) -> None:
+        async with engine_at(address) as engine:
             for slot in await engine.slots():
                 if self._rested.get(slot.number) != slot.task:
                     self._rested[slot.number] = slot.task
                     self._held.pop(slot.number, None)
 
-    async def _bring(self, url: str, *, prefill: bool) -> None:
+    async def _bring(self, address: Address, *, prefill: bool) -> None:
         """Every slot that is free for it gets its template; `prefill`: computing is allowed."""
         if not self._templates:
             return
-        async with engine_at(url) as engine:
+        async with engine_at(address) as engine:
             for template in self._templates:
                 await self._render(engine, template)
             usable = [t for t in self._templates if self._tally(t).state != "refused"]

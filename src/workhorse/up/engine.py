@@ -15,6 +15,7 @@ from workhorse.models.embedded import DEFAULT_MODEL
 from workhorse.models.read import needs_local_file
 from workhorse.plan.planner import served_name
 from workhorse.records import Launch, Plan, Verdict
+from workhorse.run.address import Address
 from workhorse.run.ask import ask_engine
 from workhorse.run.live_processes import MARKER_NAME, LiveProcess, read_process
 from workhorse.run.process import EngineProcess
@@ -37,7 +38,7 @@ class Supervision:
     on_change: Callable[[], None]  # called after an engine started, died or ended
     prepare: Callable[[Plan], Plan]  # adds what the service needs of each engine
     # Called at each start with the engine's address, before anybody is served.
-    started: Callable[["Engine", Plan, str], Awaitable[None]]
+    started: Callable[["Engine", Plan, Address], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class Engine:
         ready = self.supervisor is not None and self.supervisor.status.state == READY
         return read_process(self.pid) if ready and self.pid is not None else None
 
-    async def address(self, wait_s: float) -> str:
+    async def address(self, wait_s: float) -> Address:
         """Where the engine answers; see `Supervisor.address`.
 
         During a reload it waits for the reload's end, however long that takes: nobody is refused
@@ -158,6 +159,14 @@ class Engine:
         marker = self._supervision.marker
         self.log_name = log_name
         self.loaded = await asyncio.to_thread(loaded_by, plan)
+        if self.loaded.launch.key_variable is None:
+            self._tell.stage(
+                Text(
+                    f"{plan.engine.version} takes no key: every user of this machine can ask its "
+                    "port directly",
+                    f"{plan.engine.version} 不支持密钥：本机所有用户都能直接访问其端口",
+                )
+            )
 
         async def verify(process: EngineProcess) -> None:
             await self._verify(plan, process)
@@ -189,7 +198,7 @@ class Engine:
         if verdict.blocked:
             worst = next(f for f in verdict.findings if f.level == "blocker")
             raise AppError(worst.seen, worst.remedy, speaker="engine", exit_code=EXIT_NO)
-        await self._supervision.started(self, plan, process.base_url)
+        await self._supervision.started(self, plan, process.address)
 
     async def start_anew(self, decision: Decision, log_name: str) -> None:
         """Start another plan in the place of what ran here, which has been stopped.

@@ -38,8 +38,10 @@ async def measure_when_quiet(
     try:
         while True:
             await activity.wait_idle(QUIET_BEFORE_MEASURING_S)
-            url = await supervisor.address(READY_TIMEOUT_S)
-            taking = asyncio.create_task(measure(url, scenario, on_progress=tell.measuring))
+            address = await supervisor.address(READY_TIMEOUT_S)
+            taking = asyncio.create_task(
+                measure(address.url, scenario, on_progress=tell.measuring, api_key=address.key)
+            )
             client = asyncio.create_task(activity.arrived())
             try:
                 await asyncio.wait({taking, client}, return_when=asyncio.FIRST_COMPLETED)
@@ -48,7 +50,7 @@ async def measure_when_quiet(
                 taking.cancel()
                 await asyncio.wait({taking})
             if not taking.cancelled():
-                return conclude(decision, scenario, url, taking.result(), where, tell)
+                return conclude(decision, scenario, address.url, taking.result(), where, tell)
             tell.gave_way()
     except AppError as error:
         tell.not_measured(error)

@@ -11,6 +11,7 @@ from workhorse.config import Places
 from workhorse.errors import AppError
 from workhorse.models.parts import PART_NAME
 from workhorse.records import Plan
+from workhorse.run.address import Address
 from workhorse.serve.activity import Activity
 from workhorse.serve.backend import Backend
 from workhorse.serve.kept_states import KeptStates, fingerprint
@@ -59,12 +60,12 @@ class Warmth:
             return plan
         return replace(plan, states_dir=str(self._states.folder))
 
-    async def started(self, engine: Backend, plan: Plan, url: str) -> None:
-        """An engine answers at `url` and nobody has asked it yet: restore what is on disk."""
+    async def started(self, engine: Backend, plan: Plan, address: Address) -> None:
+        """An engine answers at `address` and nobody has asked it yet: restore what is on disk."""
         self._plans[engine] = plan
         warmer = await self._begin(engine, plan)
         if warmer is not None:
-            await warmer.started(url)
+            await warmer.started(address)
 
     @asynccontextmanager
     async def own_use(self, engine: Backend) -> AsyncIterator[None]:

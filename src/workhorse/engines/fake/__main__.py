@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import selectors
 import signal
 import sys
@@ -38,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--host", default="127.0.0.1")
     add("--port", type=int, required=True)
+    add("--api-key", default=os.environ.get("LLAMA_API_KEY"), help="asked for but on /health")
     add("--model", "-m", default="fake", help="the name it goes by")
     add("--slots", "-np", type=int, default=4)
     add("--context", type=int, default=4096, help="tokens of one slot")
@@ -106,7 +108,7 @@ async def serve(args: argparse.Namespace) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    app = Server(behaviour_of(args), model=args.model).app()
+    app = Server(behaviour_of(args), model=args.model, key=args.api_key).app()
     runner = web.AppRunner(
         app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1, keepalive_timeout=5
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from workhorse.engines.llamacpp import HEALTH_PATH, STOP_GRACE_S
+from workhorse.engines.llamacpp import HEALTH_PATH, KEY_VARIABLE, STOP_GRACE_S
 from workhorse.engines.llamacpp_adapter import LlamaCpp
 from workhorse.engines.report import Metrics
 from workhorse.records import EngineName, Launch, Plan
@@ -24,4 +24,4 @@ class FakeEngine(LlamaCpp):
 
 
 def _launch(argv: tuple[str, ...], port: int, host: str) -> Launch:
-    return Launch(argv, {}, (), None, host, port, HEALTH_PATH, STOP_GRACE_S)
+    return Launch(argv, {}, (), None, host, port, HEALTH_PATH, STOP_GRACE_S, KEY_VARIABLE)

@@ -17,6 +17,8 @@ from workhorse.engines.fake.decode import Behaviour, Decoder, Emit, Words
 from workhorse.engines.fake.tokens import GARBAGE, cut_at_stop, embedding, say, to_text, to_tokens
 
 EMBEDDING_SIZE = 64
+# What llama-server answers without the key that it was started with.
+PUBLIC = ("/health", "/v1/health", "/models", "/v1/models")
 ANSWERS: dict[Kind, type[wire.Answer]] = {
     "native": wire.NativeAnswer,
     "text": wire.TextAnswer,
@@ -37,9 +39,10 @@ class Work:
 class Server:
     """The fake engine behind its endpoints."""
 
-    def __init__(self, behaviour: Behaviour, *, model: str) -> None:
+    def __init__(self, behaviour: Behaviour, *, model: str, key: str | None = None) -> None:
         self.behaviour = behaviour
         self.model = model
+        self.key = key
         self.decoder = Decoder(behaviour)
         self.loaded_s = time.monotonic() + behaviour.load_s
         self.chance = random.Random(behaviour.seed)  # noqa: S311  (repeatable faults, no secret)
@@ -74,6 +77,9 @@ class Server:
 
     @web.middleware
     async def _gate(self, request: web.Request, handler: Endpoint) -> web.StreamResponse:
+        sent = request.headers.get("Authorization", request.headers.get("X-Api-Key", ""))
+        if self.key and request.path not in PUBLIC and sent.removeprefix("Bearer ") != self.key:
+            return _refusal(wire.error("Invalid API Key", "authentication_error"))
         if time.monotonic() < self.loaded_s:
             return _refusal(wire.error("Loading model", "unavailable_error"))
         try:

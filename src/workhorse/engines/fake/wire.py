@@ -20,6 +20,7 @@ FINGERPRINT = "b0-fake"
 DONE = b"data: [DONE]\n\n"
 
 ERROR_CODES = {
+    "authentication_error": 401,
     "invalid_request_error": 400,
     "exceed_context_size_error": 400,
     "not_found_error": 404,

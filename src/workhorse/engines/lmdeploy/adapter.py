@@ -15,11 +15,20 @@ from workhorse.engines.report import Asking, Metrics, Observed, Question, Skills
 from workhorse.engines.vllm.adapter import ISOLATED, KNOWN_AGAIN, caches, pool_of
 from workhorse.errors import Cause
 from workhorse.knowledge.engine_options import spell
-from workhorse.records import EngineName, Finding, Launch, Plan
+from workhorse.records import EngineBuild, EngineName, Finding, Launch, Plan
 from workhorse.text import Text
 
 HEALTH_PATH = "/health"
 STOP_GRACE_S = 15.0
+
+# It takes the key of its port as an argument alone (0.18.0 cli/serve.py, read 2026-11), and an
+# argument can be read by every user of the machine: so it becomes one inside the process.
+KEY_VARIABLE = "WORKHORSE_ENGINE_KEY"
+TAKE_KEY = (
+    f"import os, runpy, sys; key = os.environ.pop('{KEY_VARIABLE}', None); "
+    "sys.argv += ['--api-keys', key] if key else []; "
+    "runpy.run_module('{module}', run_name='__main__', alter_sys=True)"
+)
 
 # lmdeploy 0.18.0 metrics/loggers.py, read 2026-11.
 METRICS = Metrics(
@@ -89,7 +98,7 @@ class LmDeploy:
             said = spell("lmdeploy", setting, value, knows)
             words += said.words if said else ()
         return Launch(
-            argv=(*plan.engine.command, *words),
+            argv=(*command(plan.engine), *words),
             env={
                 **ISOLATED,
                 **KNOWN_AGAIN,
@@ -106,6 +115,7 @@ class LmDeploy:
             port=port,
             health_path=HEALTH_PATH,
             stop_grace_s=STOP_GRACE_S,
+            key_variable=KEY_VARIABLE if takes_key(plan.engine) else None,
         )
 
     def observe(self, lines: Sequence[str]) -> Observed:
@@ -154,6 +164,19 @@ class LmDeploy:
     def judge_answer(self, plan: Plan, answer: Mapping[str, Any]) -> tuple[Finding, ...]:
         """As of any engine."""
         return openai_proof.judge(plan, answer)
+
+
+def takes_key(build: EngineBuild) -> bool:
+    """Whether it can be told a key without showing it to other users."""
+    return "--api-keys" in build.knows and build.command[1:2] == ("-m",)
+
+
+def command(build: EngineBuild) -> tuple[str, ...]:
+    """How the build is started: as it is, but for the key that it takes on the way."""
+    if not takes_key(build):
+        return build.command
+    python, _, module, *more = build.command
+    return (python, "-c", TAKE_KEY.replace("{module}", module), *more)
 
 
 def slow_engine(lines: Sequence[str]) -> str | None:

@@ -19,6 +19,10 @@ HEALTH_PATH = "/health"
 # flight are cut. What is left of the process group is killed with it (`run/process.py`).
 STOP_GRACE_S = 15.0
 
+# Guards what begins with /v1, /v2, /inference and /cohere; a few routes of older forms that compute
+# too (/invocations, /pooling, /score …) it leaves open (0.32.0 authenticate.py, read 2026-11).
+KEY_VARIABLE = "VLLM_API_KEY"
+
 # vllm 0.32.0 v1/metrics/loggers.py; gpu_cache_usage_perc up to 0.10.
 METRICS = Metrics(
     path="/metrics",
@@ -79,6 +83,7 @@ class Vllm:
             port=port,
             health_path=HEALTH_PATH,
             stop_grace_s=STOP_GRACE_S,
+            key_variable=KEY_VARIABLE,
         )
 
     def observe(self, lines: Sequence[str]) -> Observed:
