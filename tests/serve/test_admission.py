@@ -153,6 +153,46 @@ def test_a_key_at_its_concurrency_waits_for_itself_alone() -> None:
     assert granted(core.leave(1, 7)) == [2]
 
 
+def test_a_request_for_several_answers_takes_as_many_slots() -> None:
+    core = admission(replace(LANE, slots=4))
+    assert core.arrive(1, replace(CHAT, answers=3), 0) == Grant(1, 1)
+    assert core.arrive(2, CHAT, 0) == Grant(2, 1)
+    assert waits(core.arrive(3, CHAT, 4)).expected_wait_s == pytest.approx(6)
+    assert granted(core.leave(1, 7)) == [3]
+    assert [core.arrive(n, CHAT, 8) for n in (4, 5)] == [Grant(4, 1), Grant(5, 1)]
+    waits(core.arrive(6, CHAT, 8))
+
+
+def test_more_answers_than_slots_are_the_engines_to_queue() -> None:
+    core = admission(replace(LANE, slots=2))
+    assert core.arrive(1, replace(CHAT, answers=50), 0) == Grant(1, 1)
+    waits(core.arrive(2, CHAT, 0))
+    assert granted(core.leave(1, 7)) == [2]
+
+
+def test_slots_are_kept_together_for_the_next_who_needs_several() -> None:
+    core = admission(replace(LANE, slots=2), longest_wait_s=1e9)
+    core.arrive(1, CHAT, 0)
+    core.arrive(2, CHAT, 0)
+    assert waits(core.arrive(3, replace(CHAT, answers=2), 1)).position == 1
+    waits(core.arrive(4, CHAT, 2))
+    assert core.leave(1, 10) == []
+    waits(core.arrive(5, CHAT, 11))
+    assert granted(core.leave(2, 12)) == [3]
+    assert granted(core.leave(3, 30)) == [4, 5]
+
+
+def test_tokens_and_concurrency_count_every_answer() -> None:
+    core = admission(replace(LANE, slots=8))
+    bid = replace(CHAT, key="k", answers=4, tpm=470)  # 100 read, 4 times 90 written
+    assert isinstance(core.arrive(1, bid, 0), Grant)
+    assert refused(core.arrive(2, replace(bid, answers=1), 0)).why == "tokens a minute"
+    few = replace(CHAT, key="few", concurrency=2)
+    assert isinstance(core.arrive(3, replace(few, answers=3), 0), Grant)  # it runs alone
+    waits(core.arrive(4, few, 0))
+    assert granted(core.leave(3, 1)) == [4]
+
+
 def test_of_two_engines_the_one_that_will_be_done_first() -> None:
     assert two(decode_tokens_per_s=20.0).arrive(1, CHAT, 0) == Grant(1, 2)
     core = two(slots=2)

@@ -55,6 +55,7 @@ class AnyOrder(RuleBasedStateMachine):
         output=st.integers(1, 500),
         concurrency=st.sampled_from([None, None, 1]),
         limit=st.sampled_from([None, None, None, 30]),
+        answers=st.sampled_from([1, 1, 1, 2, 9]),
     )
     def arrive(
         self,
@@ -64,10 +65,16 @@ class AnyOrder(RuleBasedStateMachine):
         output: int,
         concurrency: int | None,
         limit: int | None,
+        answers: int,
     ) -> int:
         self.count += 1
         ticket = self.count
-        bid = Bid("m", prompt, output, key, batch, rpm=limit, concurrency=concurrency)
+        bid = Bid(
+            *("m", prompt, output, key, batch),
+            rpm=limit,
+            concurrency=concurrency,
+            answers=answers,
+        )
         self.bids[ticket] = bid
         decision = self.core.arrive(ticket, bid, self.now_s)
         assert decision.ticket == ticket
@@ -113,12 +120,17 @@ class AnyOrder(RuleBasedStateMachine):
         lanes = [replace(self.lanes[n], ready=n in ready) for n in sorted(self.there)]
         self.take(self.core.set_engines(lanes, self.now_s))
 
+    def used(self, number: int) -> int:
+        """The slots of an engine that its requests hold."""
+        slots = self.slots[number] or 0
+        mine = [ticket for ticket, engine in self.on.items() if engine == number]
+        return sum(min(self.bids[ticket].answers, slots) for ticket in mine)
+
     @invariant()
     def no_slot_is_given_twice(self) -> None:
         for number in self.slots:
-            used = sum(engine == number for engine in self.on.values())
-            assert used <= (self.slots[number] or 0)
-            assert self.core.running(number) == used
+            assert self.used(number) <= (self.slots[number] or 0)
+            assert self.core.running(number) == list(self.on.values()).count(number)
 
     @invariant()
     def who_waits_is_in_the_line_once(self) -> None:
@@ -130,13 +142,19 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def nobody_waits_beside_a_free_slot(self) -> None:
-        on = list(self.on.values())
-        if all(on.count(number) >= (self.slots[number] or 0) for number in self.ready):
+        if all(self.used(number) >= (self.slots[number] or 0) for number in self.ready):
             return
-        for bid in (self.bids[ticket] for ticket in self.waiting):
+        bids = [self.bids[ticket] for ticket in self.waiting]
+        if any(bid.answers > 1 for bid in bids):  # for whom slots are kept together
+            return
+        for bid in bids:
             long = bid.prompt_tokens > 100 * LONG_PREFILL_S  # for which half of the slots are
             own = sum(self.bids[ticket].key == bid.key for ticket in self.on)
             assert long or (bid.concurrency is not None and own >= bid.concurrency)
+
+    @invariant()
+    def nobody_waits_for_an_idle_model(self) -> None:
+        assert self.on or not self.waiting or not self.there
 
     @invariant()
     def a_key_never_has_more_than_it_may(self) -> None:

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from workhorse.serve.ask import PING_DEFAULT_S, Ask, ask_engine
+from workhorse.serve.ask import (
+    MOST_ANSWERS,
+    MOST_COUNTED_BYTES,
+    PING_DEFAULT_S,
+    Ask,
+    ask_engine,
+    ask_unchanged,
+)
 from workhorse.serve.assemble import Kind
 
 
@@ -119,3 +126,43 @@ def test_how_long_a_stream_may_be_silent(interval: object, ping_s: float | None)
     ask, body = asked(stream=True, sse_ping_interval=interval)
     assert ask.ping_s == ping_s
     assert body["sse_ping_interval"] == interval
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "answers"),
+    [
+        ({"n": 3}, "chat", 3),
+        ({"n": None}, "chat", 1),
+        ({"n": "3"}, "chat", 1),  # the engine refuses it
+        ({"n": -1}, "chat", 1),
+        ({"n": 10**30}, "chat", MOST_ANSWERS),
+        ({"n_cmpl": 2}, "text", 2),
+        ({"n": 3}, "messages", 1),
+        ({"n": 2, "prompt": ["a", "b", [1, 2]]}, "text", 6),
+        ({"prompt": [1, 2, 3]}, "text", 1),
+        ({"prompt": ["a", 1, "b"]}, "text", 1),  # one, of words and tokens
+        ({"prompt": [[1, 2], [3]]}, "text", 2),
+        ({"prompt": []}, "text", 1),
+        ({"prompt": ["a" * MOST_COUNTED_BYTES, "b"]}, "text", 2),
+    ],
+)
+def test_how_many_answers_the_engine_computes(
+    body: dict[str, Any], kind: Kind, answers: int
+) -> None:
+    for stream in (True, False):
+        ask, _ = asked(kind, stream=stream, **body)
+        assert ask.answers == answers
+
+
+@pytest.mark.parametrize(
+    ("body", "answers"),
+    [
+        ({"input": "a"}, 1),
+        ({"input": ["a", "b"]}, 2),
+        ({"input": [1, 2]}, 1),
+        ({"content": [{"prompt_string": "a"}, {"prompt_string": "b"}]}, 2),
+        ({"query": "a", "documents": ["a", "b", "c"]}, 3),
+    ],
+)
+def test_how_many_texts_the_engine_embeds_or_ranks(body: dict[str, Any], answers: int) -> None:
+    assert ask_unchanged(json.dumps(body).encode()).answers == answers

@@ -6,7 +6,7 @@ after each event no request waits that could have a slot.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 
 from workhorse.serve.affinity import Affinity
@@ -39,6 +39,7 @@ class _Request:
     waiter: Waiter
     bid: Bid
     engine: int | None = None  # None: it waits
+    slots: int = 0  # of that engine which it holds
     granted_s: float = 0.0
     cost_s: float = 0.0  # expected by then
     prefilling: bool = False  # a long one, before its first token
@@ -49,14 +50,19 @@ class _Engine:
     lane: Lane
     running: dict[int, _Request]
     long_prefills: int = 0
+    taken_slots: int = 0
 
-    def takes(self, *, long: bool) -> bool:
+    def needs(self, answers: int) -> int:
+        """How many slots so many answers take: an engine queues what is beyond its own."""
+        return answers if self.lane.slots is None else min(answers, self.lane.slots)
+
+    def has_room(self, answers: int) -> bool:
         slots = self.lane.slots
-        if slots is None:
-            return True
-        if len(self.running) >= slots:
-            return False
-        return not long or slots < 2 or self.long_prefills < slots // 2
+        return slots is None or self.taken_slots + self.needs(answers) <= slots
+
+    def may_prefill(self, *, long: bool) -> bool:
+        slots = self.lane.slots
+        return not long or slots is None or slots < 2 or self.long_prefills < slots // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,8 @@ class _Choice:
     engine: _Engine | None
     prefill_s: float
     cost_s: float  # on the engine where it costs least
+    # It lacks nothing but enough slots at once: who stands behind it must not take them one by one.
+    holds: bool = False
 
 
 class _Model:
@@ -94,7 +102,7 @@ class Admission:
         self._engines: dict[int, _Engine] = {}  # those that were taken away and still answer, too
         self._models: dict[str, _Model] = {}
         self._requests: dict[int, _Request] = {}
-        self._running: dict[str, int] = {}  # requests of each key that hold a slot
+        self._running: dict[str, int] = {}  # slots that each key's requests hold
         self._affinity = Affinity()
         self._rpm, self._tpm = Allowance(), Allowance()
 
@@ -126,10 +134,12 @@ class Admission:
             return refusal
         choice = self._choose(model, bid)
         request = _Request(Waiter(ticket, bid.key, bid.batch, now_s, choice.cost_s), bid)
+        if choice.engine is not None and self._is_held(model, request, now_s):
+            choice = replace(choice, engine=None)
         if choice.engine is None and (refusal := self._no_room(model, request, now_s)):
             return refusal
         self._rpm.take(bid.key, 1)
-        self._tpm.take(bid.key, bid.prompt_tokens + bid.output_tokens)
+        self._tpm.take(bid.key, bid.tokens)
         self._requests[ticket] = request
         model.requests += 1
         if choice.engine is not None:
@@ -157,7 +167,7 @@ class Admission:
             model.order.corrected(bid.key, took_s - request.waiter.cost_s)
             self._free(request)
         if spent_tokens is not None:
-            self._tpm.take(bid.key, spent_tokens - bid.prompt_tokens - bid.output_tokens)
+            self._tpm.take(bid.key, spent_tokens - bid.tokens)
         model.requests -= 1
         if not model.requests:
             model.order.restart()
@@ -217,8 +227,7 @@ class Admission:
         lacks_s = self._rpm.lacks_s(bid.key, 1, bid.rpm, now_s)
         if lacks_s > 0:
             return Refusal(ticket, "requests a minute", lacks_s, limit=bid.rpm)
-        expected = bid.prompt_tokens + bid.output_tokens
-        lacks_s = self._tpm.lacks_s(bid.key, expected, bid.tpm, now_s)
+        lacks_s = self._tpm.lacks_s(bid.key, bid.tokens, bid.tpm, now_s)
         if lacks_s > 0:
             return Refusal(ticket, "tokens a minute", lacks_s, limit=bid.tpm)
         return None
@@ -240,8 +249,8 @@ class Admission:
 
     def _choose(self, model: _Model, bid: Bid) -> _Choice:
         """Where it would be done first, of the engines with a free slot."""
-        spent = bid.concurrency is not None and self._running.get(bid.key, 0) >= bid.concurrency
-        best, best_s, best_prefill_s = None, 0.0, 0.0
+        spent = self._is_at_its_concurrency(bid)
+        best, best_s, best_prefill_s, holds = None, 0.0, 0.0, False
         least_s: float | None = None
         for engine in model.usable():
             lane = engine.lane
@@ -251,23 +260,43 @@ class Admission:
             speed = lane.stream_tokens_per_s() or ASSUMED_DECODE_TOKENS_PER_S
             cost_s = prefill_s + bid.output_tokens / speed
             least_s = cost_s if least_s is None else min(least_s, cost_s)
-            if not spent and engine.takes(long=prefill_s > LONG_PREFILL_S):
+            if spent or not engine.may_prefill(long=prefill_s > LONG_PREFILL_S):
+                continue
+            if not engine.has_room(bid.answers):
+                holds = holds or bid.answers > 1
+            else:
                 # Among equals the one with fewer to serve decodes faster.
                 done_s = cost_s * (1 + CROWD_SHARE * len(engine.running))
                 if best is None or done_s < best_s:
                     best, best_s, best_prefill_s = engine, done_s, prefill_s
-        return _Choice(best, best_prefill_s, least_s or 0.0)
+        return _Choice(best, best_prefill_s, least_s or 0.0, holds and best is None)
+
+    def _is_at_its_concurrency(self, bid: Bid) -> bool:
+        """A request for more answers than the key may have at once runs alone."""
+        running = self._running.get(bid.key, 0)
+        return bid.concurrency is not None and 0 < running > bid.concurrency - bid.answers
+
+    def _is_held(self, model: _Model, request: _Request, now_s: float) -> bool:
+        """Does anybody before it in line wait for several slots at once?"""
+        if not any(one.bid.answers > 1 for one in model.waiting.values()):
+            return False
+        waiters = [one.waiter for one in model.waiting.values()]
+        line = model.order.line([*waiters, request.waiter], now_s)
+        ahead = line[: line.index(request.waiter)]
+        return any(self._choose(model, model.waiting[one.ticket].bid).holds for one in ahead)
 
     def _grant(self, model: _Model, request: _Request, choice: _Choice, now_s: float) -> Grant:
         bid, ticket, engine = request.bid, request.waiter.ticket, choice.engine
         if engine is None:
             raise RuntimeError("there is no free slot")
         request.engine, request.granted_s = engine.lane.number, now_s
+        request.slots = engine.needs(bid.answers)
+        engine.taken_slots += request.slots
         request.cost_s = choice.cost_s
         request.prefilling = choice.prefill_s > LONG_PREFILL_S
         engine.long_prefills += request.prefilling
         engine.running[ticket] = request
-        self._running[bid.key] = self._running.get(bid.key, 0) + 1
+        self._running[bid.key] = self._running.get(bid.key, 0) + request.slots
         model.order.granted(bid.key, request.waiter.cost_s)
         self._affinity.remember(engine.lane.number, bid.prefix)
         return Grant(ticket, engine.lane.number)
@@ -277,9 +306,11 @@ class Admission:
             return
         key = request.bid.key
         self._end_prefill(request)
-        del self._engines[request.engine].running[request.waiter.ticket]
+        engine = self._engines[request.engine]
+        del engine.running[request.waiter.ticket]
+        engine.taken_slots -= request.slots
         request.engine = None
-        self._running[key] -= 1
+        self._running[key] -= request.slots
         if not self._running[key]:
             del self._running[key]
 
@@ -297,7 +328,7 @@ class Admission:
             granted = bool(model.waiting)
             while granted:
                 granted = False
-                if not any(one.takes(long=False) for one in model.usable()):
+                if not any(one.has_room(1) for one in model.usable()):
                     break
                 for waiter in model.order.line((r.waiter for r in model.waiting.values()), now_s):
                     request = model.waiting[waiter.ticket]
@@ -306,6 +337,8 @@ class Admission:
                         del model.waiting[waiter.ticket]
                         grants.append(self._grant(model, request, choice, now_s))
                         granted = True  # the order of the others has changed
+                        break
+                    if choice.holds:
                         break
         return grants
 
@@ -335,10 +368,10 @@ class Admission:
             for request in engine.running.values():
                 took_s = now_s - request.granted_s
                 rest_s = max(request.cost_s - took_s, took_s * OVERDUE_SHARE)
-                free_s.append(rest_s)
+                free_s += [rest_s] * request.slots
                 if request.bid.key == bid.key:
-                    own_s.append(rest_s)
-            free_s += [0.0] * (slots - len(engine.running))
+                    own_s += [rest_s] * request.slots
+            free_s += [0.0] * (slots - engine.taken_slots)
         if not free_s:
             return None
         heapify(free_s)

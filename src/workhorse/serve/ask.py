@@ -7,6 +7,8 @@ generation is asked for as a stream with progress events, whatever the client as
 Values are kept as the bytes that the client sent; only the keys named here change.
 """
 
+import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,6 +19,10 @@ PING_DEFAULT_S = 30.0
 
 # Chat, Anthropic's and OpenAI's newer form of it, completions, embeddings, rerank.
 _PROMPTS = ("system", "instructions", "messages", "prompt", "input", "query", "documents")
+# An array that does not begin with a number.
+_SEVERAL = re.compile(rb'\s*\[\s*["\[{]')
+MOST_COUNTED_BYTES = 1024 * 1024
+MOST_ANSWERS = 1024  # more slots than any engine here has
 _LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict")
 
 Fields = dict[str, msgspec.Raw]
@@ -43,6 +49,7 @@ class Ask:
     limit_tokens: int | None = None  # of the answer; None: the client set none
     hide_usage: bool = False  # the figures at the end of the stream are for us alone
     path: str | None = None  # where the engine is asked; None: where the client asked
+    answers: int = 1  # each of which takes a slot of the engine
 
 
 def ask_engine(body: bytes, kind: Kind) -> Ask:
@@ -56,6 +63,7 @@ def ask_engine(body: bytes, kind: Kind) -> Ask:
     except (msgspec.DecodeError, RecursionError):
         return Ask(body, "unchanged")
     model, prompt, limit_tokens = _text(fields.get("model")), _prompt(fields), _limit(fields)
+    answers = _answers(fields, kind)
     stream = bytes(fields.get("stream", b"null"))
     if stream == b"true":
         wants_progress = bytes(fields.get("return_progress", b"null")) == b"true"
@@ -70,10 +78,11 @@ def ask_engine(body: bytes, kind: Kind) -> Ask:
             # does so only on this wish.
             fields["echo"] = msgspec.Raw(b"true")
     else:
-        return Ask(body, "unchanged", None, model, prompt, limit_tokens)
+        return Ask(body, "unchanged", None, model, prompt, limit_tokens, answers=answers)
     fields["return_progress"] = msgspec.Raw(b"true")
     ping_s = _ping_s(fields.get("sse_ping_interval"))
-    return Ask(msgspec.json.encode(fields), answer, ping_s, model, prompt, limit_tokens)
+    whole = msgspec.json.encode(fields)
+    return Ask(whole, answer, ping_s, model, prompt, limit_tokens, answers=answers)
 
 
 def ask_as_asked(ask: Ask, body: bytes, kind: Kind, model_name: str) -> Ask:
@@ -117,7 +126,35 @@ def ask_unchanged(body: bytes) -> Ask:
     except (msgspec.DecodeError, RecursionError):
         return Ask(body, "unchanged")
     model = _text(fields.get("model"))
-    return Ask(body, "unchanged", None, model, _prompt(fields), _limit(fields))
+    # One task of the engine for each text to embed and each document to rank.
+    texts = max(_items(fields.get(name)) for name in ("input", "content", "documents"))
+    answers = min(MOST_ANSWERS, texts)
+    return Ask(body, "unchanged", None, model, _prompt(fields), _limit(fields), answers=answers)
+
+
+def _answers(fields: Fields, kind: Kind) -> int:
+    """How many the engine computes at once: of several prompts, several of each."""
+    if kind not in ("chat", "text"):
+        return 1
+    wanted = 1
+    for name in ("n", "n_cmpl"):
+        with suppress(msgspec.ValidationError):  # the engine says what it thinks of it
+            wanted = max(
+                wanted, msgspec.json.decode(fields.get(name, b"null"), type=int | None) or 1
+            )
+    return min(MOST_ANSWERS, wanted * (_items(fields.get("prompt")) if kind == "text" else 1))
+
+
+def _items(value: msgspec.Raw | None) -> int:
+    """How many prompts there are; numbers at the top are the tokens of a single one."""
+    told = bytes(value or b"")
+    if not _SEVERAL.match(told):
+        return 1
+    if len(told) > MOST_COUNTED_BYTES:  # a list in memory is many times as large
+        return told.count(b'",') + 1
+    items = msgspec.json.decode(told, type=list[msgspec.Raw])
+    numbers = any(bytes(item)[:1] not in b'"[{' for item in items)
+    return 1 if numbers else len(items)
 
 
 def _prompt(fields: Fields) -> bytes:

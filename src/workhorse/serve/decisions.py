@@ -20,6 +20,12 @@ class Bid:
     rpm: int | None = None
     tpm: int | None = None
     concurrency: int | None = None
+    answers: int = 1  # that the engine computes at once, each in a slot of its own
+
+    @property
+    def tokens(self) -> float:
+        """All that it is expected to read and write."""
+        return self.prompt_tokens + self.output_tokens * self.answers
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,14 +47,14 @@ class Estimates:
             output_tokens = min(output_tokens, limit_tokens)
         return Expected(prompt_tokens, output_tokens)
 
-    def learn(self, prompt_bytes: int, counts: list[TokenCount]) -> None:
-        """Take in what one answer really took."""
+    def learn(self, prompt_bytes: int, counts: list[TokenCount], answers: int = 1) -> None:
+        """Take in what one request really took, for so many answers."""
         prompt = sum(count.prompt_once for count in counts)
         if prompt and prompt_bytes >= 64:
             self.tokens_per_byte += LEARNED_SHARE * (prompt / prompt_bytes - self.tokens_per_byte)
         generated = [count.generated for count in counts if count.generated is not None]
         if generated:
-            self._output_tokens += LEARNED_SHARE * (sum(generated) - self._output_tokens)
+            self._output_tokens += LEARNED_SHARE * (sum(generated) / answers - self._output_tokens)
 
 
 def text_bytes(prompt: bytes) -> int:

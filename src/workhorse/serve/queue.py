@@ -144,6 +144,7 @@ class Queue:
             rpm=None if key is None else key.rpm,
             tpm=None if key is None else key.tpm,
             concurrency=None if key is None else key.concurrency,
+            answers=ask.answers,
         )
         return Place(self, ask, bid, size_bytes, served)
 
@@ -208,7 +209,9 @@ class Queue:
             self._live.answered(
                 place.served, place.counts, ttft_s=ttft_s, streams=streams, took_s=took_s
             )
-            self._estimates_of(place.bid.model).learn(place.prompt_bytes, place.counts)
+            self._estimates_of(place.bid.model).learn(
+                place.prompt_bytes, place.counts, place.ask.answers
+            )
             self._learned = True
             self._metrics.count_tokens(place.counts)
             for told in self.answered:
