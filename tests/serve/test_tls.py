@@ -171,3 +171,50 @@ async def test_a_renewed_certificate_is_taken_into_use(
         while serial(context) == first:  # noqa: ASYNC110 - files have no event
             await asyncio.sleep(0.001)
     following.cancel()
+
+
+async def silent(gateway: Gateway) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    assert gateway.url is not None
+    return await asyncio.open_connection("127.0.0.1", int(gateway.url.rpartition(":")[2]))
+
+
+async def test_who_never_ends_the_handshake_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workhorse.serve.door.HANDSHAKE_S", 0.1)
+    gateway = Gateway(build_app(Roster(), activity=Activity()), written(tmp_path))
+    await gateway.start(port=0)
+    try:
+        reader, writer = await silent(gateway)
+        assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
+        writer.close()
+    finally:
+        await gateway.stop()
+
+
+async def test_of_too_many_handshakes_the_oldest_gives_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workhorse.serve.door.HANDSHAKES", 3)
+    gateway = Gateway(build_app(Roster(), activity=Activity()), written(tmp_path))
+    await gateway.start(port=0)
+    trusting = ssl.create_default_context()
+    AUTHORITY.configure_trust(trusting)
+    opened = []
+    try:
+        for _ in range(5):
+            opened.append(await silent(gateway))
+        for reader, _ in opened[:2]:
+            with suppress(ConnectionResetError):
+                assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
+        assert gateway.url is not None
+        async with (
+            aiohttp.ClientSession(gateway.url) as http,
+            http.get("/healthz", ssl=trusting) as answer,
+        ):
+            assert answer.status == 503  # it is the gateway that answers
+        assert not opened[4][0].at_eof()
+    finally:
+        for _, writer in opened:
+            writer.close()
+        await gateway.stop()

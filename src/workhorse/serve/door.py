@@ -9,8 +9,10 @@ import logging
 import resource
 import socket
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
@@ -23,12 +25,14 @@ BACKLOG = 1024  # clients that may connect in the same moment
 HEADER_LINE_BYTES, HEADER_COUNT = 8190, 128  # aiohttp's; Apache has 8190 and 100 (2026-11)
 # The answer of one whose body is not read reaches it only if the rest of it is taken in.
 LINGER_S = 2.0
-HANDSHAKE_S = 20.0
+HANDSHAKE_S = 10.0
+# Handshakes under way; a real one takes some round trips, so the oldest gives way to a new one.
+HANDSHAKES = 256
 # A peer that is gone without a word: probed after 30 s, given up after another 30 (tcp(7)).
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 _UNACKNOWLEDGED_MS = 60_000
 # Each answer takes a connection to the engine as well; some files stay open beside them.
-_DESCRIPTORS_EACH, _DESCRIPTORS_BESIDE = 2, 200
+_DESCRIPTORS_EACH, _DESCRIPTORS_BESIDE = 2, 200 + HANDSHAKES
 
 FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\n"
@@ -80,25 +84,58 @@ class Door(web.TCPSite):
         self._limits = limits
         self._most = limits.connections
         self._open = 0
+        self._greeting: dict[asyncio.Future[None], asyncio.Transport] = {}  # the oldest first
 
     async def start(self) -> None:
         """Open the port; OSError when it cannot be had."""
         await web.BaseSite.start(self)
         self._most = most_connections(self._limits.connections)
         self._server = await asyncio.get_running_loop().create_server(
-            self._receive,
+            self._receive if self._ssl_context is None else partial(Greeting, self),
             self._host,
             self._port,
-            ssl=self._ssl_context,
-            ssl_handshake_timeout=HANDSHAKE_S if self._ssl_context else None,
             backlog=self._backlog,
         )
+
+    async def stop(self) -> None:
+        """Close the port."""
+        for transport in tuple(self._greeting.values()):
+            transport.abort()
+        await super().stop()
 
     def _receive(self) -> asyncio.Protocol:
         server = self._runner.server
         if server is None or self._open >= self._most:
             return Full()
         return Connection(server, self, self._limits)
+
+    def greet(self, transport: asyncio.Transport) -> None:
+        """Begin TLS on a connection; who does not come to the end of it is cut."""
+        if len(self._greeting) >= HANDSHAKES:
+            next(iter(self._greeting.values())).abort()
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        self._greeting[done] = transport
+        done.add_done_callback(self._greeted)
+        context = self._ssl_context
+        if context is None:
+            raise RuntimeError("this door speaks no TLS")
+        # What `create_server(ssl=…)` does, which tells nobody of a handshake that fails.
+        speaking = SSLProtocol(
+            loop,
+            self._receive(),
+            context,
+            done,
+            server_side=True,
+            ssl_handshake_timeout=HANDSHAKE_S,
+        )
+        transport.set_protocol(speaking)
+        speaking.connection_made(transport)
+
+    def _greeted(self, done: "asyncio.Future[None]") -> None:
+        del self._greeting[done]
+        if not done.cancelled():
+            done.exception()  # a failure is its client's affair
 
     def came(self) -> None:
         """A connection was made."""
@@ -107,6 +144,18 @@ class Door(web.TCPSite):
     def left(self) -> None:
         """A connection is over."""
         self._open -= 1
+
+
+class Greeting(asyncio.Protocol):
+    """A connection that has not spoken TLS yet."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Nothing is read before this returns: TLS sees all that comes."""
+        if isinstance(transport, asyncio.Transport):
+            self._door.greet(transport)
 
 
 class Full(asyncio.Protocol):
