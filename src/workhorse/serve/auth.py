@@ -15,7 +15,7 @@ from workhorse.serve.key_store import KeyStore
 from workhorse.serve.keys import Key, KeyRing, WhyNot
 from workhorse.serve.origin import LOOPBACK, refused_by
 from workhorse.serve.refusal import json_response, refusal
-from workhorse.serve.who import KEY
+from workhorse.serve.who import ENDED, KEY
 from workhorse.text import Text
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -84,6 +84,7 @@ class Access:
         self._file = None if store is None else store.file()
         self._lost = False  # the file that the keys were read from has gone
         self._exposed = False
+        self._running: dict[asyncio.Task[object], web.Request] = {}  # those that came with a key
 
     @property
     def asks_for_key(self) -> bool:
@@ -130,7 +131,10 @@ class Access:
                 self._lost = self._lost or file != self._file
                 if self._ring and not ring and self._lost:
                     raise lost_keys(store)
+                changed = ring.kept != self._ring.kept
                 self._ring, self._file, self._lost, told = ring, file, False, False
+                if ring and changed:
+                    self._end_the_revoked(ring)
             except Exception as error:  # noqa: BLE001 - a watch that ends misses each revocation
                 if not told:
                     log.warning("The keys that were read last stay in force: %s", error)
@@ -144,9 +148,32 @@ class Access:
         async def judge(request: web.Request, handler: Handler) -> web.StreamResponse:
             self._refuse_foreign_page(request)
             self._judge(request)
-            return await handler(request)
+            return await self._while_in_force(request, handler)
 
         return judge
+
+    async def _while_in_force(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        task = asyncio.current_task()
+        if task is None or KEY not in request:
+            return await handler(request)
+        self._running[task] = request
+        try:
+            return await handler(request)
+        except asyncio.CancelledError:
+            if (why := request.get(ENDED)) is None:  # the client has left
+                raise
+            task.uncancel()
+            raise why from None
+        finally:
+            del self._running[task]
+
+    def _end_the_revoked(self, ring: KeyRing) -> None:
+        """Ends what runs for a key that was taken back; one that expires lets it end by itself."""
+        for task, request in self._running.items():
+            verdict = ring.judge(sent_secret(request), time.time())
+            if verdict in ("revoked", "unknown") and ENDED not in request:
+                request[ENDED] = NotLetIn(401, _WHY["revoked"], _NEXT)
+                task.cancel()
 
     def _refuse_foreign_page(self, request: web.Request) -> None:
         headers = request.headers

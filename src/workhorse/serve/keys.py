@@ -69,7 +69,8 @@ class KeyRing:
     """The keys of a service at one moment."""
 
     def __init__(self, kept: Iterable[KeptKey] = ()) -> None:
-        self._by_id = {one.id: one for one in kept}
+        self.kept = tuple(kept)
+        self._by_id = {one.id: one for one in self.kept}
 
     def __bool__(self) -> bool:
         """Was any key made? Then one is asked for, even where all are revoked by now."""

@@ -31,7 +31,7 @@ from workhorse.serve.refusal import (
 from workhorse.serve.sse import EventFilter, event_data, parse_object, split_events
 from workhorse.serve.to_client import SIGN_S, ClientStream
 from workhorse.serve.upstream import Upstream
-from workhorse.serve.who import KEY
+from workhorse.serve.who import ENDED, KEY
 from workhorse.serve.wire import BrokenAnswerError
 
 # A client may say that a request can wait for those of people; it cannot say the contrary.
@@ -85,6 +85,12 @@ class Proxy:
                 if to_client.response is None:
                     raise
                 return await to_client.end_in(error)
+            except asyncio.CancelledError:
+                why, task = request.get(ENDED), asyncio.current_task()
+                if why is None or task is None or to_client.response is None:
+                    raise
+                task.uncancel()
+                return await to_client.end_in(why)
 
     async def compute(self, request: web.Request) -> web.Response:
         """A request that makes the engine work and has no stream: embeddings, rerank."""
