@@ -24,7 +24,8 @@ from statistics import median
 
 from workhorse.bench.load import load_session
 from workhorse.bench.scenario import scenario_for
-from workhorse.bench.service import find_service, make_prompts
+from workhorse.bench.service import find_service
+from workhorse.bench.tokenizer import make_prompts
 from workhorse.engines.find import binary_build, embedded_build
 from workhorse.engines.openmp import ensure_openmp
 from workhorse.machine.probe import probe
@@ -254,7 +255,7 @@ async def cpu_times(
     """
     scenario = protocol.standard
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(load_session(time.perf_counter))
+        client = await stack.enter_async_context(load_session())
         running = []
         for number, (plan, _) in enumerate(plans):
             alone = replace(plan, threads=1)

@@ -2,10 +2,12 @@
 
 from statistics import median
 
+from workhorse.bench.doubts_machine import machine_doubts
 from workhorse.bench.stats import (
     Spread,
     decode_by_round,
     decode_tokens_per_s,
+    is_mixed,
     known,
     rounds,
     spread,
@@ -36,7 +38,8 @@ def doubts(measurement: Measurement) -> Verdict:
     good = [run for run in measurement.runs if run.error is None]
     found = (
         failed_runs(measurement.runs),
-        cached_prompts(good),
+        None if measurement.cache_asked else cached_prompts(good),
+        no_hits(measurement, good),
         short_answers(measurement, good),
         prompt_length(measurement, good),
         too_few_rounds(measurement),
@@ -45,6 +48,7 @@ def doubts(measurement: Measurement) -> Verdict:
         all_at_once(good),
         coarse_pieces(good),
         uncounted(good),
+        *machine_doubts(measurement),
     )
     return Verdict(tuple(finding for finding in found if finding is not None))
 
@@ -101,20 +105,51 @@ def cached_prompts(good: list[Run]) -> Finding | None:
     )
 
 
+def no_hits(measurement: Measurement, good: list[Run]) -> Finding | None:
+    """Prompts that the service should have had in its cache and computed anew."""
+    if not measurement.shared_tokens or any(run.cached_tokens is None for run in good):
+        return None
+    missed = [run for run in good if (run.cached_tokens or 0) < measurement.shared_tokens // 2]
+    if not missed:
+        return None
+    return doubt(
+        "cache-missed",
+        "warning",
+        Text(
+            f"{len(missed)} of {len(good)} prompts were computed anew, although all begin with the "
+            f"same {measurement.shared_tokens} tokens.",
+            f"所有提示词都以相同的 {measurement.shared_tokens} 个 token 开头，"
+            f"但 {len(good)} 个中有 {len(missed)} 个被重新计算。",
+        ),
+        Text(
+            "The cache is off, too small, or of another slot than the one that was asked.",
+            "缓存已关闭、太小，或属于另一个槽位。",
+        ),
+        Text(
+            "Turn the prefix cache on (vLLM: --enable-prefix-caching, LMDeploy: "
+            "--enable-prefix-caching), or measure with fewer streams than slots.",
+            "启用前缀缓存（vLLM、LMDeploy 为 --enable-prefix-caching），或让并发少于槽位数。",
+        ),
+    )
+
+
 def short_answers(measurement: Measurement, good: list[Run]) -> Finding | None:
     """Answers with fewer tokens than asked for."""
-    short = [run.output_tokens for run in good if run.output_tokens < measurement.output_tokens]
+    asked = [
+        (run.output_tokens, run.asked_output_tokens or measurement.output_tokens) for run in good
+    ]
+    short = [one for one in asked if one[0] < one[1]]
     if not short:
         return None
-    asked = measurement.output_tokens
+    got, wanted = min(short, key=lambda one: one[0] / one[1])
     return doubt(
         "short-answer",
         "warning",
         Text(
-            f"{len(short)} of {len(good)} answers were shorter than the {asked} tokens asked for; "
-            f"the shortest had {min(short)}.",
-            f"{len(good)} 个回答中有 {len(short)} 个不足要求的 {asked} 个 token，"
-            f"最短的只有 {min(short)} 个。",
+            f"{len(short)} of {len(good)} answers were shorter than asked for; the shortest had "
+            f"{got} of {wanted} tokens.",
+            f"{len(good)} 个回答中有 {len(short)} 个短于要求，最短的只有 {wanted} 个 token 中的 "
+            f"{got} 个。",
         ),
         Text(
             "A short answer samples decode for a shorter time and at a shorter context.",
@@ -130,18 +165,23 @@ def short_answers(measurement: Measurement, good: list[Run]) -> Finding | None:
 
 def prompt_length(measurement: Measurement, good: list[Run]) -> Finding | None:
     """Prompts whose real length is not the one that was asked for."""
-    lengths = [run.prompt_tokens for run in good if run.prompt_tokens is not None]
-    asked = measurement.prompt_tokens
-    off = [n for n in lengths if abs(n - asked) > LENGTH_SHARE * asked]
+    lengths = [
+        (run.prompt_tokens, run.asked_prompt_tokens or measurement.prompt_tokens)
+        for run in good
+        if run.prompt_tokens is not None
+    ]
+    off = [(n, asked) for n, asked in lengths if abs(n - asked) > LENGTH_SHARE * asked]
     if not off:
         return None
-    low, high = min(lengths), max(lengths)
+    got, wanted = max(off, key=lambda one: abs(one[0] - one[1]) / one[1])
     return doubt(
         "prompt-length",
         "note",
         Text(
-            f"The prompts had {low} to {high} tokens by the service's count, not {asked}.",
-            f"按服务自己的计数，提示词为 {low}～{high} 个 token，而不是 {asked} 个。",
+            f"By the service's count {len(off)} of {len(lengths)} prompts had another length than "
+            f"asked for: {got} tokens and not {wanted}.",
+            f"按服务自己的计数，{len(lengths)} 个提示词中有 {len(off)} 个长度与要求不符："
+            f"是 {got} 个 token 而不是 {wanted} 个。",
         ),
         Text(
             "Time to first token grows with the prompt: compare it only with a run of this length.",
@@ -156,6 +196,8 @@ def prompt_length(measurement: Measurement, good: list[Run]) -> Finding | None:
 
 def too_few_rounds(measurement: Measurement) -> Finding | None:
     """Fewer repeats than a median needs."""
+    if is_mixed(measurement):
+        return None  # one round of many requests
     done = sum(
         len(one) == measurement.streams and all(run.error is None for run in one)
         for one in rounds(measurement.runs)
@@ -200,6 +242,8 @@ def busy_host(measurement: Measurement) -> Finding | None:
 
 def unsteady(measurement: Measurement) -> Finding | None:
     """Repeats that differ, because the first was not warm or because something disturbs."""
+    if is_mixed(measurement):
+        return None  # its requests are meant to differ
     series = decode_by_round(measurement)
     if measurement.streams > 1:
         series = tuple(known(map(total_tokens_per_s, rounds(measurement.runs)))) or series

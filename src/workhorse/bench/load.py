@@ -2,24 +2,20 @@
 
 import asyncio
 import secrets
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from types import SimpleNamespace
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 import msgspec
 
-from workhorse.bench.scenario import Scenario
-from workhorse.bench.service import (
-    Prompt,
-    Service,
-    cannot_complete,
-    cause,
-    find_service,
-    make_prompts,
-)
+from workhorse.bench.connection import Connection, open_connection, request_bytes
+from workhorse.bench.http_answer import read_answer
+from workhorse.bench.scenario import Prompt, Request, Scenario
+from workhorse.bench.service import Service, cannot_complete, cause, completion, find_service
+from workhorse.bench.tokenizer import make_prompts
 from workhorse.bench.transcript import Transcript, to_run
 from workhorse.records import Run
 
@@ -32,18 +28,13 @@ WARM_UP_TOKENS = 16
 class Progress:
     """How far a measurement is: the runs of complete rounds, and the pieces of text seen so far.
 
-    `Scenario.generated_tokens` pieces will come, or fewer.
+    `Scenario.generated_tokens` pieces will come, or fewer. `began_s`: the zero of `Run.sent_s`,
+    by the caller's clock; None while the service is still being warmed up.
     """
 
     runs: tuple[Run, ...]
     pieces: int
-
-
-@dataclass(slots=True)
-class Sent:
-    """When a request was sent: after its connection stood, which many have to wait for."""
-
-    time_s: float
+    began_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -52,13 +43,19 @@ class Tally:
 
     pieces: int = 0
     runs: list[Run] = field(default_factory=list)
+    began_s: float | None = None
 
     def progress(self) -> Progress:
         """The tally as it is now."""
-        return Progress(tuple(self.runs), self.pieces)
+        return Progress(tuple(self.runs), self.pieces, self.began_s)
+
+    def count(self) -> None:
+        """One more piece came."""
+        self.pieces += 1
 
 
 OnProgress = Callable[[Progress], None]
+Clock = Callable[[], float]
 
 
 async def measure(
@@ -66,9 +63,10 @@ async def measure(
     scenario: Scenario,
     *,
     on_progress: OnProgress,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Clock = time.perf_counter,
     api_key: str | None = None,
     seed: int | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> tuple[Run, ...]:
     """The runs of a scenario against the service at `url`, round by round.
 
@@ -79,39 +77,48 @@ async def measure(
 
     Raises `AppError` when nobody answers or the warm-up fails.
     """
-    async with load_session(clock) as client:
-        service = await find_service(client, url, api_key)
+    async with load_session() as client:
+        service = await find_service(client, url, api_key, tls=tls)
         chosen_seed = secrets.randbits(32) if seed is None else seed
-        *prompts, warm_up_prompt = await make_prompts(client, service, scenario, chosen_seed)
-        bodies = [body(service, prompt, scenario.output_tokens) for prompt in prompts]
-        tally = Tally()
-        await warm_up(client, service, warm_up_prompt, scenario, clock)
-        async with ticking(lambda: on_progress(tally.progress())):
-            for first in range(0, len(bodies), scenario.streams):
-                one_round = bodies[first : first + scenario.streams]
-                tally.runs += await measure_round(client, service, one_round, clock, tally)
-                on_progress(tally.progress())
-        return tuple(tally.runs)
+        return await measure_service(
+            client, service, scenario, on_progress=on_progress, clock=clock, seed=chosen_seed
+        )
 
 
-def load_session(clock: Callable[[], float]) -> aiohttp.ClientSession:
-    """A session for load: no limit on connections, each used once, the moment of sending noted.
+async def measure_service(
+    client: aiohttp.ClientSession,
+    service: Service,
+    scenario: Scenario,
+    *,
+    on_progress: OnProgress,
+    seed: int,
+    clock: Clock = time.perf_counter,
+) -> tuple[Run, ...]:
+    """`measure` for a service that has been found."""
+    *prompts, warm_up_prompt = await make_prompts(client, service, scenario, seed)
+    left = iter(prompts)
+    rounds = [
+        [
+            (request, body(service, next(left), request.output_tokens, cache=scenario.cache))
+            for request in one_round
+        ]
+        for one_round in scenario.rounds
+    ]
+    await warm_up(service, warm_up_prompt, scenario, clock)
+    tally = Tally(began_s=clock())
+    async with ticking(lambda: on_progress(tally.progress())):
+        for one_round in rounds:
+            tally.runs += await measure_requests(service, one_round, clock, tally)
+            on_progress(tally.progress())
+    return tuple(tally.runs)
 
-    A connection kept between rounds could be closed by the service just as it is used again,
-    which would read as a failed request; and kept ones would block llama-server's few threads.
-    """
 
-    async def note_sent(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
-        if isinstance(context.trace_request_ctx, Sent):
-            context.trace_request_ctx.time_s = clock()
-
-    trace = aiohttp.TraceConfig()
-    trace.on_request_headers_sent.append(note_sent)
+def load_session() -> aiohttp.ClientSession:
+    """A session for questions beside the load: models, tokenizer, versions."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, force_close=True),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
         cookie_jar=aiohttp.DummyCookieJar(),
-        trace_configs=[trace],
     )
 
 
@@ -132,85 +139,116 @@ async def ticking(report: Callable[[], None]) -> AsyncIterator[None]:
         await asyncio.wait([ticker])
 
 
-def body(service: Service, prompt: Prompt, output_tokens: int) -> bytes:
-    """The request of the protocol, encoded before the clock runs.
+def body(service: Service, prompt: Prompt, output_tokens: int, *, cache: bool = False) -> bytes:
+    """The request of the protocol, encoded before the clock runs."""
+    asked = completion(service, prompt, output_tokens, cache=cache)
+    asked |= {"stream": True, "stream_options": {"include_usage": True}}
+    return msgspec.json.encode(asked)
 
-    `cache_prompt` and `ignore_eos` are llama-server's; a service that does not know them
-    ignores them, and the doubts say what came of it.
+
+async def warm_up(service: Service, prompt: Prompt, scenario: Scenario, clock: Clock) -> Run:
+    """One request that is not counted: weights get read, buffers touched, clocks raised.
+
+    Where prompts share their beginning, the service has it from here on.
     """
-    request = {
-        "model": service.model,
-        "prompt": prompt,
-        "max_tokens": output_tokens,
-        "temperature": 0,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        "cache_prompt": False,
-        "ignore_eos": True,
-    }
-    return msgspec.json.encode(request)
-
-
-async def warm_up(
-    client: aiohttp.ClientSession,
-    service: Service,
-    prompt: Prompt,
-    scenario: Scenario,
-    clock: Callable[[], float],
-) -> None:
-    """One request that is not counted: weights get read, buffers touched, clocks raised."""
-    request = body(service, prompt, min(WARM_UP_TOKENS, scenario.output_tokens))
-    run = to_run(await transcribe(client, service, request, 0, clock, Tally()))
+    tokens = min(WARM_UP_TOKENS, scenario.output_tokens)
+    request = body(service, prompt, tokens, cache=scenario.cache)
+    (run,) = await measure_round(service, [request], clock, Tally())
     if run.error is not None:
         raise cannot_complete(service.url, run.error)
+    return run
 
 
 async def measure_round(
-    client: aiohttp.ClientSession,
-    service: Service,
-    bodies: Sequence[bytes],
-    clock: Callable[[], float],
-    tally: Tally,
+    service: Service, bodies: Sequence[bytes], clock: Clock, tally: Tally
 ) -> list[Run]:
     """One request a stream, all started together; read only when the last has ended."""
+    asked = [(Request(stream, stream, 0, 0), one) for stream, one in enumerate(bodies)]
+    return await measure_requests(service, asked, clock, tally)
+
+
+async def measure_requests(
+    service: Service, asked: Sequence[tuple[Request, bytes]], clock: Clock, tally: Tally
+) -> list[Run]:
+    """One round, in the order of its requests: streams at once, their requests one by one.
+
+    Streams that begin without a wait begin together, once all their connections stand. What came
+    is read only when the last request has ended.
+    """
+    streams: dict[int, list[int]] = {}
+    for number, (request, _) in enumerate(asked):
+        streams.setdefault(request.stream, []).append(number)
+    at_once = sum(not asked[numbers[0]][0].wait_s for numbers in streams.values())
+    together = asyncio.Barrier(max(1, at_once))
+    seen: dict[int, Exchange] = {}
+
+    async def one_stream(numbers: list[int]) -> None:
+        for number in numbers:
+            request, content = asked[number]
+            await asyncio.sleep(request.wait_s)
+            waits = number == numbers[0] and not request.wait_s
+            seen[number] = await exchange(
+                service, content, clock, tally, together if waits else None
+            )
+
     async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(transcribe(client, service, request, stream, clock, tally))
-            for stream, request in enumerate(bodies)
-        ]
-    return [to_run(task.result()) for task in tasks]
+        for numbers in streams.values():
+            group.create_task(one_stream(numbers))
+    mixed = len(streams) < len(asked)
+    return [
+        replace(
+            to_run(written_down(request.stream, seen[number]), tally.began_s),
+            asked_prompt_tokens=request.prompt_tokens if mixed else None,
+            asked_output_tokens=request.output_tokens if mixed else None,
+        )
+        for number, (request, _) in enumerate(asked)
+    ]
 
 
-async def transcribe(
-    client: aiohttp.ClientSession,
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request that is over: its connection, or why there was none."""
+
+    began_s: float
+    ended_s: float
+    connection: Connection | None
+    problem: str | None
+
+
+async def exchange(
     service: Service,
-    request: bytes,
-    stream: int,
-    clock: Callable[[], float],
+    content: bytes,
+    clock: Clock,
     tally: Tally,
-) -> Transcript:
-    """One request, written down as it arrives: the time first, everything else later."""
-    reads: list[tuple[float, bytes]] = []
-    status, problem = None, None
-    headers = {
-        **service.headers,
-        "Content-Type": "application/json",
-        "Accept-Encoding": "identity",  # a compressor would hold tokens back
-    }
-    sent = Sent(clock())
+    together: asyncio.Barrier | None,
+) -> Exchange:
+    """One request, noted as it arrives: bytes and times, everything else later."""
+    message = request_bytes(service.url, service.dialect.route, service.headers, content)
+    began_s = clock()
+    connection: Connection | None = None
+    problem: str | None = None
     try:
-        async with client.post(
-            f"{service.url}/v1/completions",
-            data=request,
-            headers=headers,
-            allow_redirects=False,
-            trace_request_ctx=sent,
-        ) as response:
-            status = response.status
-            read = response.content.readany
-            while data := await read():
-                reads.append((clock(), data))
-                tally.pieces += 1
-    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        connection = await open_connection(service.url, service.tls, clock, tally.count)
+    except (OSError, TimeoutError) as error:
         problem = cause(error)
-    return Transcript(stream, sent.time_s, clock(), status, reads, problem)
+    try:
+        if together is not None:
+            await together.wait()
+        if connection is not None:
+            connection.send(message)
+            await connection.ended
+    finally:
+        if connection is not None:
+            connection.close()
+    return Exchange(began_s, clock(), connection, problem)
+
+
+def written_down(stream: int, over: Exchange) -> Transcript:
+    """What the connection brought."""
+    connection = over.connection
+    if connection is None or connection.sent_s is None:
+        return Transcript(stream, over.began_s, over.ended_s, None, [], over.problem)
+    answer = read_answer(connection.reads)
+    problem = cause(connection.problem) if connection.problem else answer.problem
+    ended_s = over.ended_s if connection.ended_s is None else connection.ended_s
+    return Transcript(stream, connection.sent_s, ended_s, answer.status, answer.reads, problem)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from workhorse.bench.energy import energy_j
 from workhorse.records import Measurement, Run
 
 
@@ -43,6 +44,9 @@ class Summary:
     prefill_tokens_per_s: Spread | None
     total_tokens_per_s: Spread | None
     end_to_end_s: Spread | None
+    cached_share: float | None = None  # of the prompt tokens: out of the service's cache
+    energy_j: float | None = None
+    tokens_per_j: float | None = None  # generated ones
 
 
 def ttft_s(run: Run) -> float | None:
@@ -76,7 +80,11 @@ def total_tokens_per_s(one_round: Sequence[Run]) -> float | None:
     """Tokens of all streams of a round over its whole time; None when one of them failed."""
     if not one_round or any(run.error for run in one_round):
         return None
-    return rate(sum(run.output_tokens for run in one_round), max(run.end_s for run in one_round))
+    began_s = [run.sent_s or 0.0 for run in one_round]
+    if any(run.sent_s is None for run in one_round):
+        began_s = [0.0] * len(one_round)
+    ended_s = max(begin + run.end_s for begin, run in zip(began_s, one_round, strict=True))
+    return rate(sum(run.output_tokens for run in one_round), ended_s - min(began_s))
 
 
 def rate(tokens: int, seconds: float) -> float | None:
@@ -122,10 +130,30 @@ def known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
+def is_mixed(measurement: Measurement) -> bool:
+    """True where requests differ in their lengths, as in a trace of chats: one round of many."""
+    return any(run.asked_output_tokens is not None for run in measurement.runs)
+
+
+def cached_share(runs: Iterable[Run]) -> float | None:
+    """Share of the prompt tokens that came out of a cache; None where that is not told."""
+    told = [
+        (run.prompt_tokens, run.cached_tokens)
+        for run in runs
+        if not run.error and run.prompt_tokens is not None and run.cached_tokens is not None
+    ]
+    prompt_tokens = sum(prompt for prompt, _ in told)
+    return sum(cached for _, cached in told) / prompt_tokens if prompt_tokens else None
+
+
 def summarise(measurement: Measurement) -> Summary:
     """The figures of a measurement."""
     runs = measurement.runs
     full = [one for one in rounds(runs) if len(one) == measurement.streams]
+    if is_mixed(measurement):
+        full = [runs]
+    energy = energy_j(measurement)
+    made = sum(run.output_tokens for run in runs)
     return Summary(
         streams=measurement.streams,
         runs=len(runs),
@@ -135,4 +163,7 @@ def summarise(measurement: Measurement) -> Summary:
         prefill_tokens_per_s=spread(map(prefill_tokens_per_s, runs)),
         total_tokens_per_s=spread(map(total_tokens_per_s, full)),
         end_to_end_s=spread(None if run.error else run.end_s for run in runs),
+        cached_share=cached_share(runs),
+        energy_j=energy,
+        tokens_per_j=made / energy if energy and made else None,
     )

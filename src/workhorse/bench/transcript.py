@@ -29,11 +29,26 @@ class Transcript:
     problem: str | None
 
 
+class Delta(msgspec.Struct):
+    """What a chunk of a chat adds; services name thinking in one of two ways."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
 class Choice(msgspec.Struct):
     """One choice of a chunk."""
 
     text: str | None = None
+    delta: Delta | None = None
     finish_reason: str | None = None
+
+    @property
+    def has_text(self) -> bool:
+        """True when the chunk brings text, thought or said."""
+        added = self.delta or Delta()
+        return bool(self.text or added.content or added.reasoning_content or added.reasoning)
 
 
 class CachedTokens(msgspec.Struct):
@@ -55,7 +70,9 @@ class Timings(msgspec.Struct):
 
     cache_n: int | None = None
     prompt_n: int | None = None
+    prompt_ms: float | None = None
     predicted_n: int | None = None
+    predicted_ms: float | None = None
 
 
 class Chunk(msgspec.Struct):
@@ -67,8 +84,11 @@ class Chunk(msgspec.Struct):
     error: Any = None  # an object with a message, as a rule
 
 
-def to_run(transcript: Transcript) -> Run:
-    """The run that the transcript shows; whatever went wrong is in `error`, never raised."""
+def to_run(transcript: Transcript, zero_s: float | None = None) -> Run:
+    """The run that the transcript shows; whatever went wrong is in `error`, never raised.
+
+    `zero_s`: when the measurement began, by the same clock.
+    """
     arrivals_s: list[float] = []
     usage, timings = Usage(), Timings()
     finished = False
@@ -90,15 +110,16 @@ def to_run(transcript: Transcript) -> Run:
                 error = error or error_words(chunk.error)
             for choice in chunk.choices:
                 finished = finished or choice.finish_reason is not None
-                if choice.text:
+                if choice.has_text:
                     arrivals_s.append(time_s - transcript.sent_s)
         if not finished:
             error = error or "the stream ended before the answer did"
-    return counted(transcript, tuple(arrivals_s), usage, timings, error)
+    return counted(transcript, zero_s, tuple(arrivals_s), usage, timings, error)
 
 
 def counted(
     transcript: Transcript,
+    zero_s: float | None,
     arrivals_s: tuple[float, ...],
     usage: Usage,
     timings: Timings,
@@ -118,7 +139,15 @@ def counted(
         arrivals_s=arrivals_s,
         end_s=transcript.ended_s - transcript.sent_s,
         error=error,
+        sent_s=None if zero_s is None else transcript.sent_s - zero_s,
+        engine_prefill_s=seconds(timings.prompt_ms),
+        engine_decode_s=seconds(timings.predicted_ms),
     )
+
+
+def seconds(milliseconds: float | None) -> float | None:
+    """A time that makes sense, in seconds."""
+    return milliseconds / 1000 if milliseconds is not None and 0 <= milliseconds < 1e9 else None
 
 
 def first_known(*counts: int | None) -> int | None:

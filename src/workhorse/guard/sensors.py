@@ -11,11 +11,12 @@ from pathlib import Path
 
 from workhorse.guard.card_sensor import CardSensor
 from workhorse.guard.sign import READY
-from workhorse.machine.cpu import CPU_ROOT, online_cpus
+from workhorse.machine.cpu import online_cpus
+from workhorse.machine.cpu_moment import read_core_throttles
 from workhorse.machine.disk import existing
 from workhorse.machine.files import DirectoryFiles, HostFiles
 from workhorse.machine.kernel_messages import KernelMessages
-from workhorse.machine.kernel_text import fields, number, size_bytes
+from workhorse.machine.kernel_text import fields, size_bytes
 from workhorse.machine.limits import read_limits
 from workhorse.machine.load import Ticks, others_cpus, read_ticks
 from workhorse.machine.numa import NODE_ROOT
@@ -95,7 +96,7 @@ class Sensors:
         rare = self._rare_at_s is None or now_s - self._rare_at_s >= RARE_S
         if rare:
             self._rare_at_s = now_s
-            self._throttles = self._cpu_throttles()
+            self._throttles = read_core_throttles(self._files, self._online)
         own = frozenset(pids.values())
         memory = fields(self._files.text("proc/meminfo"))
         swap, free_swap = size_bytes(memory.get("SwapTotal")), size_bytes(memory.get("SwapFree"))
@@ -199,15 +200,6 @@ class Sensors:
         ):
             known.nodes_at_s = now_s
             known.node_pages = read_node_pages(self._files, known.pid)
-
-    def _cpu_throttles(self) -> int | None:
-        """How often the cores slowed down for heat, all together; None in virtual machines."""
-        counts = [
-            number(self._files.text(f"{CPU_ROOT}/cpu{cpu}/thermal_throttle/core_throttle_count"))
-            for cpu in self._online
-        ]
-        known = [count for count in counts if count is not None]
-        return sum(known) if known else None
 
     def _disk(self) -> tuple[int | None, int | None]:
         try:

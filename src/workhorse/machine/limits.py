@@ -44,6 +44,12 @@ def read_limits(
     )
 
 
+def cpu_groups(files: HostFiles) -> tuple[str, ...]:
+    """The directories of the groups that limit this process's CPU time, innermost first."""
+    groups = _groups(files)
+    return (*groups[""], *groups.get("cpu", ()))
+
+
 def _groups(files: HostFiles) -> dict[str, tuple[str, ...]]:
     """The directories of this process's groups, innermost first, for each controller.
 

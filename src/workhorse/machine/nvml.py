@@ -87,6 +87,7 @@ GPU_QUERIES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "slowdown_temperature": (("nvmlDeviceGetTemperatureThreshold",), (_THRESHOLD_SLOWDOWN,)),
     "fan_speed": (("nvmlDeviceGetFanSpeed",), ()),
     "power_draw": (("nvmlDeviceGetPowerUsage",), ()),
+    "energy": (("nvmlDeviceGetTotalEnergyConsumption",), ()),
     "power_limit": (("nvmlDeviceGetPowerManagementLimit",), ()),
     "power_limit_default": (("nvmlDeviceGetPowerManagementDefaultLimit",), ()),
     "power_limits": (("nvmlDeviceGetPowerManagementLimitConstraints",), ()),

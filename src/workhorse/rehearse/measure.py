@@ -10,12 +10,12 @@ from pathlib import Path
 from statistics import median
 
 import aiohttp
-import msgspec
 
 from workhorse.bench.load import Tally, body, load_session, measure_round, warm_up
-from workhorse.bench.scenario import Scenario
-from workhorse.bench.service import Prompt, Service, cannot_complete, find_service, make_prompts
+from workhorse.bench.scenario import Prompt, Scenario
+from workhorse.bench.service import Service, cannot_complete, find_service
 from workhorse.bench.stats import decode_tokens_per_s, ttft_s
+from workhorse.bench.tokenizer import make_prompts
 from workhorse.config import HOST
 from workhorse.engines.adapter import adapter_for
 from workhorse.errors import AppError
@@ -55,7 +55,7 @@ async def measure_twins(
     clock = time.perf_counter
     began_s = clock()
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(load_session(clock))
+        client = await stack.enter_async_context(load_session())
         twins = []
         for number, (plan, layers) in enumerate(plans):
             process = await started(plan, logs / f"twin-{number}.log", stack)
@@ -63,7 +63,7 @@ async def measure_twins(
         done = 0
         for twin in twins:
             prompt = twin.prompts[protocol.standard.name][-1]
-            await warm_up(client, twin.service, prompt, protocol.standard, clock)
+            await warm_up(twin.service, prompt, protocol.standard, clock)
             done += protocol.standard.prompt_tokens * twin.layers
             tell(done)
         for scenario in protocol.steps:
@@ -74,7 +74,7 @@ async def measure_twins(
                     break
                 for twin in twins:
                     for left in reversed(range(TRIES)):
-                        runs = await one_round(client, twin, scenario, number, clock)
+                        runs = await one_round(twin, scenario, number, clock)
                         if keep(runs, scenario, twin.times):
                             break
                         if not left:
@@ -131,31 +131,22 @@ async def check_finite(process: EngineProcess) -> None:
 
 
 async def one_round(
-    client: aiohttp.ClientSession,
-    twin: Rehearsed,
-    scenario: Scenario,
-    number: int,
-    clock: Callable[[], float],
+    twin: Rehearsed, scenario: Scenario, number: int, clock: Callable[[], float]
 ) -> list[Run]:
     """One round of a scenario; AppError when a request failed."""
     prompts = twin.prompts[scenario.name]
     if scenario.name == "deep":
         # The same prompt each time: its KV is kept, and only the decoding at its end is measured.
-        bodies = [kept(body(twin.service, prompts[0], scenario.output_tokens))]
+        bodies = [body(twin.service, prompts[0], scenario.output_tokens, cache=True)]
     else:
         first = number * scenario.streams
         chosen = prompts[first : first + scenario.streams]
         bodies = [body(twin.service, prompt, scenario.output_tokens) for prompt in chosen]
-    runs = await measure_round(client, twin.service, bodies, clock, Tally())
+    runs = await measure_round(twin.service, bodies, clock, Tally())
     for run in runs:
         if run.error is not None:
             raise cannot_complete(twin.service.url, run.error)
     return runs
-
-
-def kept(request: bytes) -> bytes:
-    """The request with its prompt kept in the cache for the next one."""
-    return msgspec.json.encode({**msgspec.json.decode(request), "cache_prompt": True})
 
 
 def keep(runs: Sequence[Run], scenario: Scenario, times: TwinTimes) -> bool:
