@@ -13,7 +13,9 @@ from plain_service import PlainService, serving
 from running_fake import FakeEngine
 from workhorse.cli import main
 from workhorse.codec import from_json
+from workhorse.config import places
 from workhorse.records import Measurement
+from workhorse.store import Store
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +30,11 @@ def dead_url() -> str:
         return f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
+@pytest.fixture(autouse=True)
+def own_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WORKHORSE_HOME", str(tmp_path / "home"))
+
+
 def test_a_table_with_the_figures(
     fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -37,7 +44,9 @@ def test_a_table_with_the_figures(
     assert "prompts of 768 tokens, answers of 20" in out
     first_cells = [line.split()[0] for line in out.splitlines() if line.split()]
     assert {"1", "3"} <= set(first_cells)
-    assert err == ""
+    assert err == "Kept as run 1.\n"
+    (kept,) = Store(places().store).runs()
+    assert (kept.url, kept.model_name) == (url, "fake")
 
 
 def test_raw_measurements_as_json_and_in_a_file(
@@ -53,6 +62,11 @@ def test_raw_measurements_as_json_and_in_a_file(
     assert (two.scenario, two.prompt_tokens, two.output_tokens) == ("33+5", 33, 5)
     assert {run.prompt_tokens for run in two.runs} == {33}
     assert two.conditions.url == url
+    assert two.conditions.served_by is not None
+    assert two.conditions.served_by.engine == "llama.cpp"
+    assert (two.conditions.served_by.build, two.conditions.served_by.slots) == ("b0-fake", 4)
+    assert two.conditions.samples[-1].at_s > 0
+    assert all(run.sent_s is not None for run in two.runs)
 
 
 def test_doubts_follow_the_table_and_keep_out_of_json(
@@ -143,7 +157,7 @@ async def test_ctrl_c_keeps_the_finished_runs() -> None:
     process: asyncio.subprocess.Process | None = None
 
     def interrupt_the_third(number: int) -> None:
-        if number == 4:  # the warm-up was the first
+        if number == 5:  # a first look and the warm-up came before
             service.hold = asyncio.Event()
             assert process is not None
             process.send_signal(signal.SIGINT)

@@ -76,7 +76,8 @@ class LoopWatch:
 class Sampler:
     """Samples of the machine between `start` and `stop`.
 
-    Of a service on another machine only the client's own is sampled, without cards.
+    Of a service on another machine only the client's own is sampled, without cards. `also`: the
+    addresses of services that are measured beside it, whose work is no other work.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Sampler:
         served_by: ServedBy,
         watch: LoopWatch,
         *,
+        also: Sequence[str] = (),
         clock: Callable[[], float] = time.perf_counter,
         files: HostFiles | None = None,
         nvml: Any = None,
@@ -94,6 +96,8 @@ class Sampler:
         self._cpus = online_cpus(self._files)
         self._here = is_loopback(url)
         self._ours = engine_family(url, served_by.pids, self._files) if self._here else ()
+        for other in filter(is_loopback, also if self._ours else ()):
+            self._ours += engine_family(other, (), self._files)
         self._driver = OpenDriver(LASTING, CHANGING, nvml) if self._here else None
         self._energy = PackageEnergy()
         self._ticks: Ticks | None = None
@@ -176,12 +180,16 @@ class Sampler:
 
 @asynccontextmanager
 async def sampling(
-    url: str, served_by: ServedBy, clock: Callable[[], float] = time.perf_counter
+    url: str,
+    served_by: ServedBy,
+    *,
+    also: Sequence[str] = (),
+    clock: Callable[[], float] = time.perf_counter,
 ) -> AsyncIterator[Sampler]:
     """A sampler for the length of a block; its last sample is there when the block is left."""
     watch = LoopWatch(clock)
     looking = asyncio.create_task(watch.look())
-    sampler = await asyncio.to_thread(Sampler, url, served_by, watch, clock=clock)
+    sampler = await asyncio.to_thread(Sampler, url, served_by, watch, also=also, clock=clock)
     try:
         yield sampler.start()
     finally:

@@ -95,22 +95,43 @@ async def measure_service(
     clock: Clock = time.perf_counter,
 ) -> tuple[Run, ...]:
     """`measure` for a service that has been found."""
-    *prompts, warm_up_prompt = await make_prompts(client, service, scenario, seed)
-    left = iter(prompts)
-    rounds = [
-        [
-            (request, body(service, next(left), request.output_tokens, cache=scenario.cache))
-            for request in one_round
-        ]
-        for one_round in scenario.rounds
-    ]
-    await warm_up(service, warm_up_prompt, scenario, clock)
+    prepared = await prepare(client, service, scenario, seed)
+    await warm_up(service, prepared.warm_up, scenario, clock)
     tally = Tally(began_s=clock())
     async with ticking(lambda: on_progress(tally.progress())):
-        for one_round in rounds:
-            tally.runs += await measure_requests(service, one_round, clock, tally)
-            on_progress(tally.progress())
+        for one_round in prepared.rounds:
+            try:
+                tally.runs += await measure_requests(service, one_round, clock, tally)
+            finally:
+                on_progress(tally.progress())
     return tuple(tally.runs)
+
+
+Sending = tuple[Request, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The requests of a scenario, encoded, round by round, and the prompt to warm up with."""
+
+    rounds: tuple[tuple[Sending, ...], ...]
+    warm_up: Prompt
+
+
+async def prepare(
+    client: aiohttp.ClientSession, service: Service, scenario: Scenario, seed: int
+) -> Prepared:
+    """Make the prompts and encode everything before the clock runs."""
+    *prompts, last = await make_prompts(client, service, scenario, seed)
+    left = iter(prompts)
+    rounds = tuple(
+        tuple(
+            (request, body(service, next(left), request.output_tokens, cache=scenario.cache))
+            for request in one_round
+        )
+        for one_round in scenario.rounds
+    )
+    return Prepared(rounds, last)
 
 
 def load_session() -> aiohttp.ClientSession:
@@ -168,7 +189,7 @@ async def measure_round(
 
 
 async def measure_requests(
-    service: Service, asked: Sequence[tuple[Request, bytes]], clock: Clock, tally: Tally
+    service: Service, asked: Sequence[Sending], clock: Clock, tally: Tally
 ) -> list[Run]:
     """One round, in the order of its requests: streams at once, their requests one by one.
 
@@ -191,18 +212,28 @@ async def measure_requests(
                 service, content, clock, tally, together if waits else None
             )
 
-    async with asyncio.TaskGroup() as group:
-        for numbers in streams.values():
-            group.create_task(one_stream(numbers))
     mixed = len(streams) < len(asked)
-    return [
-        replace(
-            to_run(written_down(request.stream, seen[number]), tally.began_s),
-            asked_prompt_tokens=request.prompt_tokens if mixed else None,
-            asked_output_tokens=request.output_tokens if mixed else None,
-        )
-        for number, (request, _) in enumerate(asked)
-    ]
+
+    def read() -> list[Run]:
+        return [
+            replace(
+                to_run(written_down(request.stream, seen[number]), tally.began_s),
+                asked_prompt_tokens=request.prompt_tokens if mixed else None,
+                asked_output_tokens=request.output_tokens if mixed else None,
+            )
+            for number, (request, _) in enumerate(asked)
+            if number in seen
+        ]
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for numbers in streams.values():
+                group.create_task(one_stream(numbers))
+    except asyncio.CancelledError:
+        if mixed:  # the only round: what has ended of it is kept
+            tally.runs += read()
+        raise
+    return read()
 
 
 @dataclass(frozen=True, slots=True)

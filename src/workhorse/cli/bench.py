@@ -1,35 +1,36 @@
-"""`workhorse bench`: measure a running service by the fixed protocol."""
+"""`workhorse bench`: measure a running service."""
 
 import argparse
 import asyncio
 import os
+import ssl
 import sys
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from ipaddress import ip_address
+from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from workhorse import __version__
 from workhorse.bench.doubts import doubts
-from workhorse.bench.load import Progress, measure
-from workhorse.bench.scenario import STANDARD, Scenario, scenario_for
+from workhorse.bench.job import Asked, Where, bench
+from workhorse.bench.scenario import Scenario
 from workhorse.bench.service import service_url
-from workhorse.bench.stats import Spread, Summary, summarise
-from workhorse.cli.arguments import positive
+from workhorse.bench.suites import EVERYTHING, Sizes, What
+from workhorse.cli.arguments import positive, share
+from workhorse.cli.bench_compare import compare_runs
+from workhorse.cli.bench_tables import label_of, print_measurements
 from workhorse.cli.parser import not_taken
 from workhorse.cli.progress import MEASURING, LateBar
-from workhorse.cli.show import print_table, print_verdict
+from workhorse.cli.show import print_error, print_verdict
 from workhorse.codec import to_json
-from workhorse.errors import EXIT_FAILED, EXIT_GOOD, AppError
-from workhorse.machine.probe import probe
-from workhorse.records import Conditions, Measurement
+from workhorse.config import places
+from workhorse.errors import EXIT_FAILED, EXIT_GOOD, EXIT_USAGE, AppError
+from workhorse.records import Measurement
+from workhorse.store import Store
 from workhorse.text import Language, Text, same
-from workhorse.units import UNKNOWN, show_duration, show_range, three_digits
+from workhorse.units import show_duration
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 KEY_VARIABLE = "WORKHORSE_API_KEY"
 STREAMS_MAX = 256  # up to here the client itself was checked not to be what is measured
+TOLD_FROM_S = 20.0  # shorter waits are over before they are read about
 
 
 def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
@@ -43,16 +44,26 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
         "url",
         metavar="URL",
         nargs="?",
-        default=DEFAULT_URL,
         help=words(
             f"an OpenAI-compatible service (default {DEFAULT_URL})",
             f"兼容 OpenAI 的服务地址（默认 {DEFAULT_URL}）",
         ),
     )
     add(
+        "--what",
+        type=suites,
+        metavar="SUITE[,…]",
+        help=words(
+            "standard (768 tokens in, 200 out), ladder (1, 2, 4, 8 … streams), prompts (lengths), "
+            "depths (of the context), chat (people who talk), prefix (shared beginnings), or all",
+            "standard（输入 768、输出 200 token）、ladder（并发 1、2、4、8…）、"
+            "prompts（提示词长度）、depths（上下文深度）、chat（多人对话）、"
+            "prefix（共同前缀），或 all",
+        ),
+    )
+    add(
         "--streams",
         type=stream_counts,
-        default=(STANDARD.streams,),
         metavar="N[,N…]",
         help=words(
             "requests at the same time; several counts are measured in turn (default 1)",
@@ -60,18 +71,57 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
         ),
     )
     counts = (
-        ("--prompt-tokens", STANDARD.prompt_tokens, "length of each prompt", "每个提示词的长度"),
-        ("--output-tokens", STANDARD.output_tokens, "length of each answer", "每个回答的长度"),
-        ("--repeats", STANDARD.repeats, "how often each count is measured", "每种并发重复的次数"),
+        ("--prompt-tokens", "length of each prompt", "每个提示词的长度"),
+        ("--output-tokens", "length of each answer", "每个回答的长度"),
+        ("--repeats", "how often each is measured", "每项重复的次数"),
     )
-    for option, default, en, zh in counts:
-        about = words(f"{en} (default {default})", f"{zh}（默认 {default}）")
-        add(option, type=positive, default=default, metavar="N", help=about)
+    for option, en, zh in counts:
+        add(option, type=positive, metavar="N", help=words(en, zh))
+    add_comparing(parser, language)
+    add_access(parser, language)
+
+
+def add_comparing(parser: argparse.ArgumentParser, language: Language) -> None:
+    """What compares two services or two runs."""
+    parser.add_argument(
+        "--compare",
+        nargs=2,
+        metavar=("A", "B"),
+        help=Text(
+            "two addresses, measured in turns; or two stored runs (a number of `report --list`, a "
+            "file of --save). Exit code 3: B is surely slower",
+            "两个服务地址（交替测量），或两次已存的测量（report --list 的编号或 --save 的文件）。"
+            "退出码 3 表示 B 确实更慢",
+        ).in_language(language),
+    )
+    parser.add_argument(
+        "--max-loss",
+        type=share,
+        metavar="PERCENT",
+        help=Text(
+            "with --compare: so much slower B may be (default: 0%%)",
+            "配合 --compare：允许 B 变慢的幅度（默认 0%%）",
+        ).in_language(language),
+    )
+
+
+def add_access(parser: argparse.ArgumentParser, language: Language) -> None:
+    """How the service is reached, and where the result goes."""
+
+    def words(en: str, zh: str) -> str:
+        return Text(en, zh).in_language(language)
+
+    add = parser.add_argument
     add(
         "--save",
         type=Path,
         metavar="FILE",
         help=words("write the raw measurements to this JSON file", "把原始测量数据写入 JSON 文件"),
+    )
+    add(
+        "--model",
+        metavar="NAME",
+        help=words("which of several models (default: the first)", "测哪个模型（默认第一个）"),
     )
     add(
         "--api-key-file",
@@ -82,6 +132,29 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
             f"保存服务 API 密钥的文件（也可设置环境变量 {KEY_VARIABLE}）",
         ),
     )
+    add(
+        "--ca-file",
+        type=Path,
+        metavar="FILE",
+        help=words(
+            "certificates to trust besides the system's (PEM), for https",
+            "除系统证书外还信任的证书（PEM），用于 https",
+        ),
+    )
+
+
+def suites(word: str) -> tuple[What, ...]:
+    """Suites such as `ladder,prefix`; `all` is every one."""
+    names = tuple(dict.fromkeys(word.split(",")))
+    if "all" in names:
+        return EVERYTHING
+    found = tuple(suite for suite in EVERYTHING if suite in names)
+    if unknown := [name for name in names if name not in EVERYTHING]:
+        known = ", ".join((*EVERYTHING, "all"))
+        raise not_taken(
+            Text(f"{unknown[0]!r} is none of {known}", f"{unknown[0]!r} 不在 {known} 之中")
+        )
+    return found
 
 
 def stream_counts(word: str) -> tuple[int, ...]:
@@ -94,76 +167,109 @@ def stream_counts(word: str) -> tuple[int, ...]:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print, save; EXIT_FAILED when stopped or when no request succeeded."""
-    url = service_url(args.url)
-    key = api_key(args.api_key_file)
     check_writable(args.save)
-    scenarios = [
-        scenario_for(
-            streams=streams,
-            prompt_tokens=args.prompt_tokens,
-            output_tokens=args.output_tokens,
-            repeats=args.repeats,
-        )
-        for streams in args.streams
-    ]
+    if args.compare is None and args.max_loss is not None:
+        raise alone("--max-loss", "--compare")
+    if args.compare is not None:
+        if args.url is not None:
+            raise alone_not(args.url)
+        return compare_runs(args, [asked_of(args, one) for one in args.compare])
+    asked = asked_of(args, args.url or DEFAULT_URL)
+    url = service_url(asked.where.url)
     done: list[Measurement] = []
     ended_early: AppError | KeyboardInterrupt | None = None
     try:
         with LateBar(MEASURING, args.lang, thread=False) as bar:
-            measure_all(done, scenarios, url, key, bar)
+            asyncio.run(bench(asked, done, Screen(bar, args.lang)))
     except (AppError, KeyboardInterrupt) as early:
         ended_early = early
     if done:
         save(done, args.save)
         report(done, url, args)
+        keep(done, args.lang)
     if isinstance(ended_early, AppError):
         raise ended_early
     if ended_early:
         print(Text("Stopped.", "已停止。").in_language(args.lang), file=sys.stderr)
-    good = all(any(run.error is None for run in one.runs) for one in done)
+    good = bool(done) and all(any(run.error is None for run in one.runs) for one in done)
     return EXIT_GOOD if good and not ended_early else EXIT_FAILED
 
 
-def measure_all(
-    done: list[Measurement],
-    scenarios: Sequence[Scenario],
-    url: str,
-    key: str | None,
-    bar: LateBar,
-) -> None:
-    """Measure one scenario after the other into `done`.
-
-    Complete rounds get there also when an error or Ctrl-C ends it.
-    """
-    machine = probe(measure_s=0) if is_loopback(url) else None
-    expected = sum(scenario.generated_tokens for scenario in scenarios)
-    before = 0
-    finished = Progress((), 0)
-
-    def keep(progress: Progress) -> None:
-        nonlocal finished
-        finished = progress
-        bar.step(before + progress.pieces, expected)
-
-    for scenario in scenarios:
-        finished = Progress((), 0)
-        when = datetime.now(UTC).isoformat(timespec="seconds")
-        try:
-            asyncio.run(measure(url, scenario, on_progress=keep, api_key=key))
-        finally:
-            if finished.runs:
-                conditions = Conditions(when, machine, None, url, __version__)
-                done.append(scenario.measurement(finished.runs, conditions))
-        before += scenario.generated_tokens
+def asked_of(args: argparse.Namespace, url: str) -> Asked:
+    """What the user asked for; an `AppError` for a file that cannot be used."""
+    sizes = Sizes(args.streams, args.prompt_tokens, args.output_tokens, args.repeats)
+    where = Where(url, api_key(args.api_key_file), args.model, authorities(args.ca_file))
+    return Asked(where, args.what or ("standard",), sizes)
 
 
-def is_loopback(url: str) -> bool:
-    """True when the service runs on this machine, as far as its address tells."""
-    host = urlsplit(url).hostname or ""
+class Screen:
+    """Tells on stderr what will be measured and how far it is."""
+
+    def __init__(self, bar: LateBar, language: Language) -> None:
+        self._bar, self._language = bar, language
+
+    def expected(self, scenarios: Sequence[Scenario], seconds: tuple[float, float]) -> None:
+        """One line, when it takes long enough to be read."""
+        least_s, most_s = seconds
+        if most_s < TOLD_FROM_S:
+            return
+        spans = [show_duration(least_s)]
+        if most_s > 1.2 * least_s:
+            spans.append(show_duration(most_s))
+        count = len(scenarios)
+        words = Text(
+            f"{count} measurement{'s' if count > 1 else ''}, about {' to '.join(spans)}; "
+            "Ctrl-C keeps what is done.",
+            f"共 {count} 项测量，约需 {' 至 '.join(spans)}；"
+            "按 Ctrl-C 可提前结束，已完成的部分会保留。",
+        )
+        print(words.in_language(self._language), file=sys.stderr)
+
+    def step(self, scenario: Scenario, done: int, total: int) -> None:  # noqa: ARG002
+        """Move the bar."""
+        self._bar.step(done, total)
+
+
+def alone(option: str, needs: str) -> AppError:
+    """An option that means nothing without another one."""
+    return AppError(
+        Text(f"{option} needs {needs}.", f"{option} 需要与 {needs} 一起使用。"),
+        Text(
+            "Such as: workhorse bench --compare 11 12 --max-loss 3%",
+            "例如：workhorse bench --compare 11 12 --max-loss 3%",
+        ),
+        exit_code=EXIT_USAGE,
+    )
+
+
+def alone_not(url: str) -> AppError:
+    """An address beside the two that are compared."""
+    return AppError(
+        Text(
+            f"--compare names both sides; {url} is one too many.",
+            f"--compare 已指定两方，{url} 是多余的。",
+        ),
+        Text("Leave it out.", "请去掉它。"),
+        exit_code=EXIT_USAGE,
+    )
+
+
+def authorities(path: Path | None) -> ssl.SSLContext | None:
+    """What to trust for https; an `AppError` for a file without certificates."""
+    if path is None:
+        return None
+    context = ssl.create_default_context()
     try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        context.load_verify_locations(cafile=path)
+    except (OSError, ssl.SSLError) as error:
+        raise AppError(
+            Text(
+                f"{path} cannot be read as certificates: {error}.",
+                f"无法从 {path} 读取证书：{error}。",
+            ),
+            Text("Give a PEM file.", "请指定 PEM 文件。"),
+        ) from error
+    return context
 
 
 def api_key(path: Path | None) -> str | None:
@@ -208,48 +314,29 @@ def save(done: Sequence[Measurement], path: Path | None) -> None:
         ) from error
 
 
+def keep(done: Sequence[Measurement], language: Language) -> None:
+    """Keep the run in the store; one that cannot be used costs no measurement."""
+    served_by = done[0].conditions.served_by
+    try:
+        number = Store(places().store).keep_bench(
+            done, model_name=served_by.model if served_by else None
+        )
+    except AppError as error:
+        print_error(error, language)
+        return
+    words = Text(f"Kept as run {number}.", f"已保存为第 {number} 次测量。")
+    print(words.in_language(language), file=sys.stderr)
+
+
 def report(done: Sequence[Measurement], url: str, args: argparse.Namespace) -> None:
-    """The table and the doubts; with --json the measurements, and the doubts on stderr."""
+    """The tables and the doubts; with --json the measurements, and the doubts on stderr."""
     if args.json:
         print(to_json(done))
     else:
-        prompt, answer = done[0].prompt_tokens, done[0].output_tokens
-        title = Text(
-            f"{url}: prompts of {prompt} tokens, answers of {answer}; decode is per stream",
-            f"{url}：提示词 {prompt} token，回答 {answer} token",
-        )
-        rows = [row(summarise(one)) for one in done]
-        print_table(title, HEAD, rows, args.lang)
+        print_measurements(done, url, args.lang)
     for one in done:
         verdict = doubts(one)
         if verdict.findings and len(done) > 1:
-            label = Text(f"{one.streams} streams:", f"{one.streams} 路并发：")
-            print(label.in_language(args.lang), file=sys.stderr if args.json else sys.stdout)
+            label = label_of(one).in_language(args.lang)
+            print(label, file=sys.stderr if args.json else sys.stdout)
         print_verdict(verdict, args.lang, stderr=args.json)
-
-
-HEAD = (
-    Text("streams", "并发"),
-    Text("first token", "首字延迟"),
-    Text("decode tok/s", "每路解码 tok/s"),
-    Text("total tok/s", "总 tok/s"),
-    Text("prefill tok/s", "预填充 tok/s"),
-)
-
-
-def row(summary: Summary) -> tuple[str, ...]:
-    """One line of the table: medians, with least and most where a user feels them."""
-    ttft, decode = summary.ttft_s, summary.decode_tokens_per_s
-    total, prefill = summary.total_tokens_per_s, summary.prefill_tokens_per_s
-    return (
-        str(summary.streams),
-        show_spread(ttft, show_duration) if ttft else UNKNOWN,
-        show_spread(decode, three_digits) if decode else UNKNOWN,
-        three_digits(total.median) if total else UNKNOWN,
-        three_digits(prefill.median) if prefill else UNKNOWN,
-    )
-
-
-def show_spread(values: Spread, show: Callable[[float], str]) -> str:
-    """A median with least and most."""
-    return show_range(values.median, values.low, values.high, show)
