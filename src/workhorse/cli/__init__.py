@@ -58,6 +58,10 @@ VERBS: dict[str, Text] = {
         "make, install, check and remove engine builds",
         "构建、安装、验证和删除推理引擎",
     ),
+    "bundle": Text(
+        "all that a machine without a network needs: make it, check it, install it",
+        "离线包：为无网络的机器制作、核对并安装全部所需内容",
+    ),
     "host": Text(
         "show the host's settings, change them, and bring the originals back",
         "查看、更改并恢复本机的系统设置",

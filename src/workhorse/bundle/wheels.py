@@ -1,0 +1,159 @@
+"""The locked wheels for another machine's Python and C library, by the user's own pip."""
+
+import email
+import hashlib
+import re
+import zipfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from workhorse.bundle.order import Order, Pinned, pinned_for, wheel_platforms
+from workhorse.engines.supply.packages import run_pip, write_requirements
+from workhorse.errors import AppError
+from workhorse.models.fetch import Progress
+from workhorse.models.part_file import local_errors, sha256_of
+from workhorse.text import Text
+
+LOCK = "run.lock"  # made by scripts/lock
+_WHOLE = "whole"  # names the lock whose wheels a folder has
+_LICENCE_MAX = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """One wheel: what it is, and for which versions of Python it is installed."""
+
+    path: Path
+    name: str
+    version: str
+    licence: str
+    pythons: tuple[str, ...]
+
+
+def read_lock() -> str:
+    """The lock of what workhorse needs to run."""
+    return files("workhorse.bundle").joinpath(LOCK).read_text("utf-8")
+
+
+def bring_wheels(order: Order, lock: str, store: Path, progress: Progress) -> list[Wheel]:
+    """Every locked wheel for each Python of the order; kept below `store` for the next bundle.
+
+    Asks the network only for what is not there. Raises AppError when pip gets no fitting wheel
+    or one that is not the lock's.
+    """
+    found: dict[str, tuple[Path, list[str]]] = {}
+    for python in order.pythons:
+        packages = pinned_for(lock, python)
+        folder = store / f"{order.architecture}-glibc{order.glibc}-py{python}"
+        for path in _downloaded(packages, python, order, folder, progress):
+            found.setdefault(path.name, (path, []))[1].append(python)
+    return [_described(path, tuple(pythons)) for path, pythons in found.values()]
+
+
+def _downloaded(
+    packages: Sequence[Pinned], python: str, order: Order, folder: Path, progress: Progress
+) -> list[Path]:
+    lines = [package.line() for package in packages]
+    mark = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    with suppress(OSError):
+        if (folder / _WHOLE).read_text("ascii") == mark and len(_wheels(folder)) == len(packages):
+            return _checked(folder, packages)
+    with local_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        wanted = write_requirements(folder / "wanted.txt", lines)
+    tags = [
+        word
+        for tag in wheel_platforms(order.architecture, order.glibc)
+        for word in ("--platform", tag)
+    ]
+    what = Text(
+        f"The packages for Python {python} and glibc {order.glibc}",
+        f"适用于 Python {python}、glibc {order.glibc} 的软件包",
+    )
+    run_pip(
+        ["download", "--no-deps", "--only-binary=:all:", "--require-hashes", "--dest", str(folder),
+         "--python-version", python, "--implementation", "cp", *tags, "-r", str(wanted)],
+        what,
+        progress,
+        scratch=folder / "scratch",
+    )  # fmt: skip
+    named = {_plain(package.name): package.version for package in packages}
+    for path in _wheels(folder):  # of an earlier lock
+        name, number = path.name.split("-")[:2]
+        if named.get(_plain(name)) != number:
+            path.unlink()
+    paths = _checked(folder, packages)
+    with local_errors(folder):
+        (folder / _WHOLE).write_text(mark, "ascii")
+    return paths
+
+
+def _checked(folder: Path, packages: Sequence[Pinned]) -> list[Path]:
+    """The wheels of a folder when each is one of the lock's; AppError else."""
+    known = {digest for package in packages for digest in package.hashes}
+    paths = _wheels(folder)
+    for path in paths:
+        with local_errors(path):
+            right = sha256_of(path) in known
+        if not right:
+            raise AppError(
+                Text(
+                    f"{path.name} is not the file that the lock names.",
+                    f"{path.name} 与锁定文件中的哈希不符。",
+                ),
+                Text(
+                    f"Remove {folder} and run the command again.", f"请删除 {folder} 后重新运行。"
+                ),
+            )
+    if len(paths) != len(packages):
+        raise AppError(
+            Text(
+                f"{folder} has {len(paths)} wheels, the lock names {len(packages)}.",
+                f"{folder} 中有 {len(paths)} 个 wheel，锁定文件要求 {len(packages)} 个。",
+            ),
+            Text(f"Remove {folder} and run the command again.", f"请删除 {folder} 后重新运行。"),
+        )
+    return paths
+
+
+def _wheels(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.whl"))
+
+
+def _described(path: Path, pythons: tuple[str, ...]) -> Wheel:
+    with zipfile.ZipFile(path) as packed:
+        member = next(
+            name
+            for name in packed.namelist()
+            if name.count("/") == 1 and name.endswith(".dist-info/METADATA")
+        )
+        said = email.message_from_bytes(packed.read(member))
+    name = _plain(str(said["Name"]))
+    return Wheel(path, name, str(said["Version"]), licence_of(said), pythons)
+
+
+def licence_of(said: "email.message.Message") -> str:
+    """The licence that a package's metadata tells, in one line."""
+    told = said["License-Expression"] or said["License"] or ""
+    classifiers = [
+        str(line).rpartition(" :: ")[2]
+        for line in said.get_all("Classifier", [])
+        if str(line).startswith("License ::")
+    ]
+    first = str(told).strip().splitlines()[:1]
+    if first and len(first[0]) <= _LICENCE_MAX:
+        return first[0]
+    return ", ".join(classifiers) or "see the wheel"
+
+
+def describe_own(path: Path, pythons: tuple[str, ...]) -> Wheel:
+    """The wheel of workhorse itself, for every Python of the order."""
+    return _described(path, pythons)
+
+
+def _plain(name: str) -> str:
+    """A package's name as registries compare them (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()

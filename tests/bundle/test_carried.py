@@ -1,0 +1,430 @@
+"""What travels in a bundle, run as its user runs it: checked, refused, installed, broken off."""
+
+import ast
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_bundles import copied, said_by, script, small_bundle
+
+from workhorse.bundle.carried import install as carried_install
+from workhorse.bundle.carried.files import place, told_of_disk
+from workhorse.bundle.carried.install import files_of, install, install_engine
+from workhorse.bundle.carried.manifest import MANIFEST, Manifest, Part, parse, read_manifest
+from workhorse.bundle.carried.target import Here, refuse_unfit
+from workhorse.bundle.carried.words import Line, Refusal
+
+Damage = Callable[[Path], object]
+DEADLINE_S = 100.0
+CARRIED = Path(carried_install.__file__).parent
+
+
+def flip_last_byte(path: Path) -> None:
+    content = path.read_bytes()
+    path.unlink()  # a link to the original
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+def append(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"#")
+
+
+def as_link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+DAMAGES: dict[str, tuple[Damage, str]] = {
+    "changed byte": (lambda b: flip_last_byte(b / "models/model.gguf"), "changed: models/model"),
+    "longer": (lambda b: append(b / "carried/words.py"), "changed: carried/words"),
+    "missing": (lambda b: (b / "models/model.gguf").unlink(), "missing: models/model.gguf"),
+    "extra": (lambda b: (b / "notes.txt").write_text("hi"), "extra: notes.txt"),
+    "link": (lambda b: as_link(b / "models/model.gguf"), "missing: models/model.gguf; extra"),
+    "link to a folder": (lambda b: (b / "more").symlink_to("/etc"), "extra: more"),
+    "pipe": (lambda b: os.mkfifo(b / "pipe"), "extra: pipe"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_what_is_not_as_it_was_made_is_named_and_not_installed(
+    bundle: Path, tmp_path: Path, what: str
+) -> None:
+    damage, named = DAMAGES[what]
+    damaged = copied(bundle, tmp_path / "b")
+    damage(damaged)
+    for done in (
+        script(damaged, "verify.py"),
+        script(damaged, "install.py", "--prefix", str(tmp_path / "p")),
+    ):
+        assert done.returncode == 3, done.stderr
+        assert named in done.stderr
+        assert done.stderr.count("\n  → ") == 1
+    assert not (tmp_path / "p").exists()
+
+
+def test_a_whole_bundle_is_right_and_stays_as_it_is(bundle: Path) -> None:
+    before = sorted(bundle.rglob("*"))
+    done = script(bundle, "verify.py")
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"All {len(read_manifest(bundle).files)} files are right.\n",
+    )
+    assert sorted(bundle.rglob("*")) == before
+
+
+def test_a_file_beside_the_script_is_not_run(bundle: Path, tmp_path: Path) -> None:
+    planted = copied(bundle, tmp_path / "b")
+    (planted / "json.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    assert script(planted, "verify.py").returncode == 3
+    assert not (tmp_path / "ran").exists()
+
+
+# --- the manifest --------------------------------------------------------------------------------
+
+
+def document(bundle: Path) -> Any:
+    return json.loads((bundle / MANIFEST).read_bytes())
+
+
+PATHS = ["../x", "/etc/x", "a/../../x", "a//b", "./a", "", ".", "a\\b", "a\0b", "bundle.json"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_no_path_of_a_manifest_leads_out(bundle: Path, path: str) -> None:
+    said = document(bundle)
+    old = said["files"][0]["path"]
+    text = json.dumps(said).replace(json.dumps(old), json.dumps(path))
+    with pytest.raises(Refusal, match="damaged or of another version"):
+        parse(text.encode())
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "another form": lambda said: said.update(form=2),
+    "no files": lambda said: said.update(files=[], parts=[]),
+    "a path twice": lambda said: said["files"].append(said["files"][0]),
+    "a file of no part": lambda said: said["parts"].pop(),
+    "no hash": lambda said: said["files"][0].update(sha256="1"),
+    "a size below nothing": lambda said: said["files"][0].update(n_bytes=-1),
+    "a size that is none": lambda said: said["files"][0].update(n_bytes=True),
+    "a kind that is none": lambda said: said["parts"][0].update(kind="virus"),
+    "a text for a list": lambda said: said["target"].update(pythons="3.11"),
+    "too many files": lambda said: said.update(files=said["files"] * 20_000),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_manifest_that_means_harm_is_refused(bundle: Path, what: str) -> None:
+    said = document(bundle)
+    CHANGES[what](said)
+    with pytest.raises(Refusal, match="damaged or of another version"):
+        parse(json.dumps(said).encode())
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000, b"\xff", b"1", b"{" + b" " * 9**8])
+def test_what_is_no_manifest_is_refused(content: bytes) -> None:
+    with pytest.raises(Refusal, match="damaged or of another version"):
+        parse(content[:9_000_000])
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(["form", "files", "parts", "target", "workhorse", "made_at"])
+
+
+@given(st.dictionaries(KEYS, JSON))
+def test_a_manifest_of_anything_is_refused_in_order(said: dict[str, Any]) -> None:
+    with pytest.raises(Refusal):
+        parse(json.dumps({"form": 1, **said}).encode())
+
+
+def test_a_folder_that_is_no_bundle_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match="is no bundle") as told:
+        install(tmp_path, tmp_path / "p", Line())
+    assert told.value.exit_code == 2
+
+
+# --- the machine ---------------------------------------------------------------------------------
+
+FITS = Here("3.11", 64, "x86_64", "2.36", frozenset({"avx2"}), openmp=True)
+HERE = {
+    "another processor": ({"architecture": "aarch64"}, "x86_64, this machine and its Python are"),
+    "32 bits": ({"bits": 32}, "32 bits"),
+    "an old C library": ({"glibc": "2.12"}, "needs glibc 2.17, this system has glibc 2.12"),
+    "another C library": ({"glibc": None}, "no glibc"),
+    "another Python": ({"python": "3.14"}, "for Python 3.11, 3.12; this is 3.14"),
+    "an old CPU": ({"flags": frozenset({"sse2"})}, "lacks: xllamacpp: avx2"),
+}
+
+
+def manifest_for(bundle: Path) -> Manifest:
+    said = document(bundle)
+    said["target"].update(architecture="x86_64", glibc="2.17", pythons=["3.11", "3.12"])
+    for part in said["parts"]:
+        if part["name"] == "xllamacpp":
+            part["needs_flags"] = ["avx2"]
+    return parse(json.dumps(said).encode())
+
+
+@pytest.mark.parametrize("what", HERE)
+def test_a_machine_that_it_cannot_run_on_is_told_why(bundle: Path, what: str) -> None:
+    changes, words = HERE[what]
+    fields = {name: getattr(FITS, name) for name in Here.__dataclass_fields__}
+    with pytest.raises(Refusal, match=words) as told:
+        refuse_unfit(manifest_for(bundle), Here(**{**fields, **changes}))
+    assert told.value.exit_code == 3
+
+
+def test_a_machine_that_fits_is_not_refused(bundle: Path) -> None:
+    refuse_unfit(manifest_for(bundle), FITS)
+    # 2.100 is newer than 2.17, and a CPU that tells no flags is tried.
+    refuse_unfit(
+        manifest_for(bundle), Here("3.12", 64, "x86_64", "2.100", frozenset(), openmp=True)
+    )
+
+
+def test_an_old_python_is_told_so() -> None:
+    """The entry is read by any Python; this one says that it is an old one."""
+    entry = CARRIED / "entry.py"
+    ast.parse(entry.read_text("utf-8"), feature_version=(3, 4))
+    code = "import sys; sys.version_info = (3, 9, 2); exec(open(sys.argv[1]).read())"
+    done = subprocess.run([sys.executable, "-c", code, str(entry)], capture_output=True, text=True)
+    assert done.returncode == 3
+    assert "Python 3.11 or newer is needed; this is 3.9." in done.stderr
+
+
+# --- installing ----------------------------------------------------------------------------------
+
+
+# Debian's python3 alone has venv and ensurepip and cannot use them; others leave them out.
+WITHOUT_VENV = """
+import runpy, sys
+sys.modules.update(venv=None, ensurepip=None, distutils=None)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_it_is_installed_and_again_changes_nothing(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pip.conf").write_text("[global]\nrequire-hashes = true\ntarget = /nowhere\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    monkeypatch.setenv("PIP_TARGET", str(tmp_path / "target"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    prefix = tmp_path / "a folder's name" / "w"
+    words = [str(bundle / "install.py"), "--prefix", str(prefix)]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_VENV, *words], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{prefix}/bin/workhorse up {prefix}/models/model.gguf" in done.stdout
+    assert said_by(prefix) == "workhorse 1"
+    assert (prefix / "models/model.gguf").read_bytes() == b"GGUF model"
+    assert not (tmp_path / "target").exists()
+    before = {path: path.stat().st_mtime_ns for path in prefix.rglob("*") if path.is_file()}
+    assert script(bundle, "install.py", "--prefix", str(prefix)).returncode == 0
+    after = {path: path.stat().st_mtime_ns for path in prefix.rglob("*") if path.is_file()}
+    assert {p for p in after if before.get(p) != after[p]} == {prefix / "bin/workhorse"}
+
+
+def test_a_newer_one_takes_over_and_a_bad_one_does_not(
+    bundle: Path, pip_wheel: Path, tmp_path: Path
+) -> None:
+    prefix = tmp_path / "p"
+    install(bundle, prefix, Line())
+    small_bundle(tmp_path / "new", pip_wheel, says="workhorse 2")
+    install(tmp_path / "new", prefix, Line())
+    assert said_by(prefix) == "workhorse 2"
+    small_bundle(tmp_path / "bad", pip_wheel, says="oh")
+    manifest = read_manifest(tmp_path / "bad")
+    (wheel,) = (tmp_path / "bad/wheels").glob("xllamacpp*")
+    wheel.unlink()
+    wheel.write_bytes(b"no wheel")
+    rewrite_hashes(tmp_path / "bad", manifest)
+    with pytest.raises(Refusal, match="cannot be installed"):
+        install(tmp_path / "bad", prefix, Line())
+    assert said_by(prefix) == "workhorse 2"
+
+
+def rewrite_hashes(bundle: Path, manifest: Manifest) -> None:
+    """As a bundle would be that was made of a bad file."""
+    import hashlib
+
+    said = document(bundle)
+    for row in said["files"]:
+        content = (bundle / row["path"]).read_bytes()
+        row.update(sha256=hashlib.sha256(content).hexdigest(), n_bytes=len(content))
+    assert len(said["files"]) == len(manifest.files)
+    (bundle / MANIFEST).write_text(json.dumps(said))
+
+
+def test_killed_in_the_middle_the_old_one_stays(
+    bundle: Path, pip_wheel: Path, tmp_path: Path
+) -> None:
+    prefix = tmp_path / "p"
+    install(bundle, prefix, Line())
+    small_bundle(tmp_path / "new", pip_wheel, says="workhorse 2", model=b"GGUF model")
+    for reached in ("app/*/pyvenv.cfg", "app/*/lib/*/*/pip", "app/*/complete"):
+        kill_when(reached, tmp_path / "new", prefix)
+        # Too late to be broken off is as good: then the new one is there, whole.
+        late = reached == "app/*/complete"
+        assert said_by(prefix) in ("workhorse 1", *(["workhorse 2"] if late else []))
+    install(tmp_path / "new", prefix, Line())
+    assert said_by(prefix) == "workhorse 2"
+    assert all((app / "complete").exists() for app in (prefix / "app").iterdir())
+
+
+def kill_when(reached: str, bundle: Path, prefix: Path) -> None:
+    """Kill an install, and what it has started, as soon as something appears."""
+    old = {path: path.stat().st_ino for path in prefix.glob(reached)}
+    command = [sys.executable, str(bundle / "install.py"), "--prefix", str(prefix)]
+    with subprocess.Popen(
+        command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        until_s = time.monotonic() + DEADLINE_S
+        while process.poll() is None and time.monotonic() < until_s:
+            if any(old.get(path) != inode_of(path) for path in prefix.glob(reached)):
+                break
+            time.sleep(0.002)
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def inode_of(path: Path) -> int | None:
+    with suppress(OSError):  # an install takes away what an earlier one left
+        return path.stat().st_ino
+    return None
+
+
+def test_another_file_of_a_models_name_is_not_overwritten(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/model.gguf").write_bytes(b"mine")
+    with pytest.raises(Refusal, match="is another file"):
+        install(bundle, tmp_path, Line())
+    assert (tmp_path / "models/model.gguf").read_bytes() == b"mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["models"]
+
+
+def test_a_folder_that_may_not_be_written_is_told(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = script(bundle, "install.py", "--prefix", str(tmp_path / "file" / "p"))
+    assert done.returncode == 1
+    assert "cannot be written: Not a directory" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_another_user_is_told_where_he_may_not_write(bundle: Path) -> None:
+    words = ("--prefix", "/usr/lib/w")
+    try:
+        done = script(bundle, "install.py", *words, user=65534, group=65534)
+    except PermissionError:
+        pytest.skip("this Python is closed to other users")
+    if "can't open file" in done.stderr:
+        pytest.skip("the tests' folder is closed to other users")
+    assert done.returncode == 1
+    assert "cannot be written: Permission denied" in done.stderr
+
+
+def test_two_at_once_do_not_meet(bundle: Path, tmp_path: Path) -> None:
+    with (
+        carried_install.alone(tmp_path),
+        pytest.raises(Refusal, match="Another install"),
+    ):
+        install(bundle, tmp_path, Line())
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Any:
+    """A disk with room for 2 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_told_before_anything_is_written(bundle: Path, small_disk: Path) -> None:
+    with pytest.raises(Refusal, match=r"left, .* needed"):
+        install(bundle, small_disk / "p", Line())
+    assert [path for path in small_disk.rglob("*") if path.is_file()] == []
+
+
+def test_a_disk_that_fills_up_leaves_no_half_file(small_disk: Path, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(os.urandom(3_000_000))
+    target = small_disk / "large"
+    with pytest.raises(Refusal, match="The disk is full"), told_of_disk(target):
+        place(tmp_path / "large", target, lambda _: None)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("begun", [b"", b"12345", b"12x45678", b"123456789 and more"])
+def test_a_copy_that_was_broken_off_becomes_whole(tmp_path: Path, begun: bytes) -> None:
+    (tmp_path / "origin").write_bytes(b"123456789")
+    (tmp_path / "made.part").write_bytes(begun)
+    place(tmp_path / "origin", tmp_path / "made", lambda _: None, may_link=False)
+    assert (tmp_path / "made").read_bytes() == b"123456789"
+    assert not (tmp_path / "made.part").exists()
+
+
+# --- engines -------------------------------------------------------------------------------------
+
+
+def test_an_engine_of_another_content_and_the_same_name_gets_another(tmp_path: Path) -> None:
+    """The installed workhorse takes it, after it has answered; this one stands in for it."""
+    said: list[list[str]] = []
+    for place_of, files in (("b/engines/one", ["new"]), ("p/engines/one", ["old"])):
+        (tmp_path / place_of).mkdir(parents=True)
+        (tmp_path / place_of / "manifest.json").write_text(json.dumps({"files": files}))
+    part = Part("engine", "one", "1", "MIT", "test", ("engines/one/manifest.json",))
+    ran = carried_install.run
+    try:
+        carried_install.run = lambda command, more, what: said.append([*command])  # type: ignore[assignment]
+        name = install_engine(tmp_path / "b", tmp_path / "p", part, tmp_path)
+        assert name.startswith("one-")
+        assert said[0][-1] == name
+        shutil.copy(tmp_path / "b/engines/one/manifest.json", tmp_path / "p/engines/one")
+        assert install_engine(tmp_path / "b", tmp_path / "p", part, tmp_path) == "one"
+        assert len(said) == 1
+    finally:
+        carried_install.run = ran
+    assert files_of(tmp_path / "nothing") != files_of(tmp_path / "other")
+
+
+def test_the_part_that_travels_needs_nothing_but_python() -> None:
+    """Its modules import each other and the standard library."""
+    for path in CARRIED.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            for name in names:
+                top = name.partition(".")[0]
+                assert top in sys.stdlib_module_names | {"carried"}, (path.name, name)
+
+
+def test_chinese_is_spoken(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKHORSE_LANG", "zh_CN")
+    damaged = copied(bundle, tmp_path / "b")
+    (damaged / "more").touch()
+    with pytest.raises(Refusal) as told:
+        install(damaged, tmp_path / "p", Line())
+    assert told.value.what.told() == "离线包与制作时不一致：多出：more。"
