@@ -63,7 +63,7 @@ def in_force(changes: Sequence[Change]) -> dict[str, str]:
     Other CPUs bring their own threads and memory nodes: what was found for the old ones is gone.
     """
     last: dict[str, str] = {}
-    for change in changes:
+    for change in (part for made in changes for part in made.parts):
         if change.variable == "cpus":
             last.pop("threads", None)
             last.pop("numa", None)
@@ -237,7 +237,8 @@ def no_room(wish: Wish) -> Refusal:
         Text(
             f"It does not fit the memory with {share} of it kept free.",
             f"在保留 {share} 空闲内存的前提下放不下。",
-        )
+        ),
+        memory=True,
     )
 
 

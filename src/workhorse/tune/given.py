@@ -47,3 +47,4 @@ class Refusal:
     """Why a change cannot be made: no such setting, no room, or less than is asked for."""
 
     because: Text
+    memory: bool = False  # it would fit if something else took less

@@ -46,6 +46,8 @@ BET_SHARE = 0.4
 RANK_LOOKS = (16, 20, 26, 34, 45, 64, 90, 128)
 # Between these numbers of pairs there is nothing to decide.
 LOOKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, *RANK_LOOKS)
+# Of fewer pairs one that was disturbed may decide: a good one among them is reason to go on.
+FEW = 6
 # Standard errors at the end that show a gain in most cases, and the part of such a gain that is
 # still sought: the noise seen so far may be higher than what comes.
 SHOWN_AT, SOUGHT_SHARE = 4.4, 0.7
@@ -72,9 +74,10 @@ def judge(pairs: Sequence[Pair], rule: Rule) -> Judgement | None:
     Call it after every pair, with the same rule. Raises ValueError for figures that are not
     positive.
     """
-    n = min(len(pairs), rule.pairs_max)
+    n = max((look for look in (*LOOKS, rule.pairs_max) if look <= len(pairs)), default=0)
+    n = min(n, rule.pairs_max)
     last = n >= rule.pairs_max
-    if n < LOOKS[0] or (n not in LOOKS and not last):
+    if n < LOOKS[0]:
         return None
     seen = [log_ratio(pair) for pair in pairs[:n]]
     of = pair_tests.likelihoods(seen)
@@ -84,11 +87,18 @@ def judge(pairs: Sequence[Pair], rule: Rule) -> Judgement | None:
     best = pair_tests.best_of(of, -math.inf)
     if best - pair_tests.best_of(of, 0.0) > math.log(SURELY_WORSE):
         return "worse"
-    left = math.sqrt(n / rule.pairs_max)
-    sought = max(worth, SOUGHT_SHARE * SHOWN_AT * left * pair_tests.standard_error(seen))
-    if last or best - pair_tests.best_of(of, sought) > math.log(HOPELESS):
-        return "no difference"
+    if last or best - pair_tests.best_of(of, sought(seen, rule)) > math.log(HOPELESS):
+        return "no difference" if last or n >= FEW or max(seen) < worth else None
     return None
+
+
+def sought(seen: Sequence[float], rule: Rule) -> float:
+    """The least gain that is still looked for: worth having, and to be shown with what is left."""
+    worth = math.log1p(rule.least_gain)
+    if len(seen) < FEW:
+        return worth
+    at_the_end = pair_tests.standard_error(seen) * math.sqrt(len(seen) / rule.pairs_max)
+    return max(worth, SOUGHT_SHARE * SHOWN_AT * at_the_end)
 
 
 def by_bet(of: Sequence[float], rule: Rule) -> bool:

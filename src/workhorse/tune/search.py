@@ -14,17 +14,17 @@ from statistics import median
 from typing import Literal
 
 from workhorse.text import Text
+from workhorse.tune.cliffs import memory_freed, over_the_cliff
 from workhorse.tune.trial import Change, Trial
 from workhorse.tune.variables import Choice, Space, Variable
 
 # How far the forecast's ratio between two plans may be off. Two plans for one machine share most of
 # their errors; what trials of this run show beyond it widens it.
-FORECAST_ERROR = 0.1
+FORECAST_ERROR = 0.15
 # What a memory's measured or rated bandwidth may be too low by.
 CEILING_ERROR = 0.05
 # A value this much behind is looked at again when other variables have changed.
 NEAR = 0.93
-
 Reason = Literal["tried", "forecast", "budget", "trials"]
 BEYOND = ("crashed", "out of memory", "wrong output", "refused")
 
@@ -52,8 +52,9 @@ def kept_after(trials: Sequence[Trial]) -> tuple[Change, ...]:
     kept: dict[str, Change] = {}
     for trial in trials:
         if trial.outcome == "accepted":
-            kept.pop(trial.change.variable, None)
-            kept[trial.change.variable] = trial.change
+            for part in trial.change.parts:
+                kept.pop(part.variable, None)
+                kept[part.variable] = part
     return tuple(kept.values())
 
 
@@ -74,6 +75,9 @@ def next_change(
         choice = search.best_open(variable)
         if choice is not None:
             return Change(variable.name, choice.value)
+    joint = over_the_cliff(space, trials)
+    if joint is not None:
+        return joint
     if search.ruled_out():
         return Finished(
             "forecast",
@@ -90,6 +94,8 @@ def next_change(
 
 def is_second_look(trials: Sequence[Trial], change: Change) -> bool:
     """Whether a variable is looked at again because others have changed since: `second_pass`."""
+    if len(change.parts) > 1:
+        return True
     since = changed_since(trials, change.variable)
     return any(t.change.variable == change.variable for t in trials[:since])
 
@@ -151,7 +157,7 @@ class Search:
             left = self.between(variable, before, since)
         else:
             left = [c for c in variable.choices if not before or self.was_near(before, c)]
-        left = [c for c in left if c.value not in tried and not self.hopeless(c)]
+        left = [c for c in left if c.fits and c.value not in tried and not self.hopeless(c)]
         if not left:
             return None
         if variable.ordered:
@@ -169,7 +175,7 @@ class Search:
                 continue
             at = values.index(trial.change.value)
             # What stands and falls with other variables counts only while they stay: a cliff stays.
-            if trial in since or trial.outcome in BEYOND:
+            if trial in since or self.still_closed(trial):
                 if at < now:
                     low = max(low, at)
                 elif at > now:
@@ -182,6 +188,12 @@ class Search:
         if before:
             low, high = max(low, now - 2), min(high, now + 2)
         return [c for at, c in enumerate(variable.choices) if low < at < high]
+
+    def still_closed(self, trial: Trial) -> bool:
+        """Whether a value that could not be run cannot be run now either."""
+        if trial.outcome in ("out of memory", "refused"):
+            return not memory_freed(self.space, self.trials[trial.number :])
+        return trial.outcome in BEYOND
 
     def stood(self, variable: Variable, trial: Trial) -> int | None:
         """Where the variable stood when this trial began."""

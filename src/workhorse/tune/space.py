@@ -7,6 +7,7 @@ order of what they promise; where the forecast is blind, by what such a change w
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from workhorse.plan.memory import device_bytes
 from workhorse.records import Estimate, Plan, Rejected
 from workhorse.tune.apply import apply, reckon
 from workhorse.tune.card_choices import expert_layers, gpu_layers, split
@@ -64,7 +65,7 @@ def space_of(given: Given, kept: Sequence[Change]) -> Space:
         start = rule(Around(given, given.plan))
         variable, refused = looked_at(given, kept, offer, start, base)
         rejected += refused
-        if len(variable.choices) > 1:
+        if any(choice.fits and choice.value != variable.now for choice in variable.choices):
             promised.append(Promised(variable, promise(variable, offer)))
     promised.sort(key=lambda one: -one.ratio)  # stable: equal promises stay in order of `RULES`
     return Space(tuple(one.variable for one in promised), tuple(rejected))
@@ -82,20 +83,30 @@ def looked_at(
     refused: list[Rejected] = []
     for value in offer.values:
         if value == offer.now:
-            choices.append(Choice(value, 1.0))
+            choices.append(Choice(value, 1.0, n_bytes=fullest(base)))
             continue
         plan = reckon(given.by_constants, (*kept, Change(offer.name, value)))
         if isinstance(plan, Refusal):
             refused.append(Rejected(f"{offer.name} {value}", plan.because))
+            if plan.memory:
+                choices.append(Choice(value, fits=False))
             continue
         ratio = None
         if offer.told and not isinstance(base, Refusal):
             ratio = ratio_of(speed_of(plan, given.goal), speed_of(base, given.goal))
-        choices.append(Choice(value, ratio, ceiling_of(plan, given.goal)))
+        choices.append(Choice(value, ratio, ceiling_of(plan, given.goal), fullest(plan)))
     first = start.now if isinstance(start, Offer) else offer.now
     return Variable(
         offer.name, first, offer.now, tuple(choices), offer.ordered, offer.because
     ), refused
+
+
+def fullest(plan: Plan | Refusal) -> int | None:
+    """What the plan takes of the device that reads its weights; of several, of the fullest."""
+    if isinstance(plan, Refusal):
+        return None
+    devices = [f"GPU {index}" for index in plan.gpu_indexes] or ["RAM"]
+    return max(device_bytes(plan.budget, device) for device in devices)
 
 
 def promise(variable: Variable, offer: Offer) -> float:
@@ -104,7 +115,7 @@ def promise(variable: Variable, offer: Offer) -> float:
     return max(
         blind if choice.expected is None else choice.expected
         for choice in variable.choices
-        if choice.value != variable.now
+        if choice.fits and choice.value != variable.now
     )
 
 

@@ -20,6 +20,9 @@ Outcome = Literal[
 ]
 
 
+JOINT = " + "
+
+
 @dataclass(frozen=True, slots=True)
 class Constraints:
     """What a better plan may not give up."""
@@ -35,11 +38,28 @@ class Change:
     """One variable set to another value than the incumbent's; `value` as stored and shown.
 
     Values are of the variable's own words: `threads` `14`, `cpus` `0-13`, `kv` `q8_0`,
-    `engine` the build's version. `tune/apply.py` knows what each does to a plan.
+    `engine` the build's version. `tune/apply.py` knows what each does to a plan. Where a value only
+    fits when another variable gives up memory, both change together: `gpu layers + kv` to
+    `24 + q8_0`; `parts` takes them apart.
     """
 
     variable: str
     value: str
+
+    @property
+    def parts(self) -> "tuple[Change, ...]":
+        """The change of each variable: one, or several that only make sense together."""
+        names = self.variable.split(JOINT)
+        values = self.value.split(JOINT) if len(names) > 1 else [self.value]
+        return tuple(Change(name, value) for name, value in zip(names, values, strict=True))
+
+
+def together(*changes: Change) -> Change:
+    """Several changes as one."""
+    return Change(
+        JOINT.join(change.variable for change in changes),
+        JOINT.join(change.value for change in changes),
+    )
 
 
 @dataclass(frozen=True, slots=True)

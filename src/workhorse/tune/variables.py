@@ -13,6 +13,8 @@ class Choice:
     value: str
     expected: float | None = None  # the ratio to the incumbent; None: the forecast cannot tell
     most_tokens_per_s: float | None = None  # what the memories' bandwidth allows; None: unknown
+    n_bytes: int | None = None  # of the fullest device, with this value; None: unknown
+    fits: bool = True  # False: by the budget it needs more memory than there is
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,11 @@ class Variable:
     choices: tuple[Choice, ...]
     ordered: bool
     because: Text  # why it may matter here
+
+    @property
+    def choice_now(self) -> Choice:
+        """The incumbent's value."""
+        return self.choices[self.values.index(self.now)]
 
     @property
     def values(self) -> tuple[str, ...]:
