@@ -12,13 +12,10 @@ from plain_service import PlainService, serving
 from workhorse.bench.load import Progress, measure
 from workhorse.bench.scenario import Scenario
 from workhorse.bench.service import service_url
-from workhorse.bench.stats import decode_tokens_per_s, spread, ttft_s
 from workhorse.errors import AppError
 from workhorse.records import Run
 
 FakeEngine = Callable[..., str]
-
-ATTEMPTS = 5
 
 
 def ignore(_: Progress) -> None:
@@ -27,30 +24,6 @@ def ignore(_: Progress) -> None:
 
 async def measured(url: str, **sizes: int) -> tuple[Run, ...]:
     return await measure(url, Scenario("test", **sizes), on_progress=ignore, seed=1)
-
-
-# With many streams the told time is longer and the prompt shorter: the fake engine reads requests
-# one after the other, and no client can tell that from a slow first token.
-@pytest.mark.parametrize(("streams", "told_ttft_s", "length"), [(1, 0.2, 768), (16, 1.0, 64)])
-async def test_reports_what_the_fake_engine_was_told(
-    fake_engine: FakeEngine, streams: int, told_ttft_s: float, length: int
-) -> None:
-    url = fake_engine("--slots", "16", "--ttft-ms", f"{told_ttft_s * 1000}", "--gap-ms", "20")
-    seen = []
-    # Other work on the machine makes the fake engine late itself. A bench that misreads is wrong
-    # each time; one that reads well is right as soon as both get their turn.
-    for _ in range(ATTEMPTS):
-        runs = await measured(url, streams=streams, prompt_tokens=length, output_tokens=40)
-        assert sorted(run.stream for run in runs) == sorted(list(range(streams)) * 3)
-        assert {run.error for run in runs} == {None}
-        assert {(run.prompt_tokens, run.output_tokens) for run in runs} == {(length, 40)}
-        ttft, decode = spread(map(ttft_s, runs)), spread(map(decode_tokens_per_s, runs))
-        assert ttft is not None
-        assert decode is not None
-        seen.append((ttft.median, decode.median))
-        if seen[-1] == pytest.approx((told_ttft_s, 50), rel=0.02):
-            return
-    pytest.fail(f"told {told_ttft_s} s and 50 tok/s, reported {seen}")
 
 
 async def test_cancelling_frees_the_slot(fake_engine: FakeEngine) -> None:

@@ -80,7 +80,7 @@ def ladder(sizes: Sizes, slots: int | None, room: int) -> list[Scenario]:
 
 def prompts(sizes: Sizes, slots: int | None, room: int) -> list[Scenario]:  # noqa: ARG001
     """Prompts of several lengths: what prefill costs."""
-    output = sizes.output_tokens or PROMPTS_OUTPUT_TOKENS
+    output = sizes.output_tokens or min(PROMPTS_OUTPUT_TOKENS, max(1, room // 4))
     return [
         Scenario("prompts", length, output, count, sizes.repeats or 3)
         for count in sizes.streams or (1,)
@@ -90,7 +90,7 @@ def prompts(sizes: Sizes, slots: int | None, room: int) -> list[Scenario]:  # no
 
 def depths(sizes: Sizes, slots: int | None, room: int) -> list[Scenario]:  # noqa: ARG001
     """Decoding behind contexts of several depths; the prompt is computed once and then kept."""
-    output = sizes.output_tokens or DEPTHS_OUTPUT_TOKENS
+    output = sizes.output_tokens or min(DEPTHS_OUTPUT_TOKENS, max(1, room // 4))
     return [
         Scenario("depths", depth, output, 1, sizes.repeats or 3, shared_tokens=depth, cache=True)
         for depth in lengths(DEPTHS_TOKENS, sizes.prompt_tokens, room - output)
@@ -106,7 +106,7 @@ def lengths(usual: Sequence[int], told: int | None, room: int) -> tuple[int, ...
 
 def prefix(sizes: Sizes, slots: int | None, room: int) -> list[Scenario]:  # noqa: ARG001
     """The same lengths twice: prompts that share nothing, and such that share their beginning."""
-    output = sizes.output_tokens or PREFIX_OUTPUT_TOKENS
+    output = sizes.output_tokens or min(PREFIX_OUTPUT_TOKENS, max(1, room // 4))
     prompt = sizes.prompt_tokens or min(PREFIX_TOKENS, max(8, room - output))
     shared = prompt * PREFIX_SHARED_TOKENS // PREFIX_TOKENS
     repeats = sizes.repeats or 3
