@@ -53,6 +53,16 @@ class Places:
         return self.data / "measurements-1.sqlite"  # the number: of the table's form
 
     @property
+    def tuning(self) -> Path:
+        """Every trial of the tuner, and the plans that it ended with."""
+        return self.data / "tuning-1.sqlite"  # the number: of the tables' form
+
+    @property
+    def tuning_lock(self) -> Path:
+        """Held by the process that tunes."""
+        return self.data / "tuning.lock"
+
+    @property
     def service(self) -> Path:
         """What a service keeps of its own: keys, usage, history."""
         return self.data / "service-1.sqlite"  # the number: of the tables' form

@@ -49,6 +49,10 @@ VERBS: dict[str, Text] = {
     "diagnose": Text(
         "find the cause of a failure in a log, and the fix", "从日志找出故障原因与解决办法"
     ),
+    "tune": Text(
+        "find the settings that are fastest here, by trying them one at a time",
+        "逐项试验，找出本机最快的设置",
+    ),
     "bench": Text("measure a running service", "测量正在运行的服务"),
     "keys": Text("make, list and revoke the keys of the service", "创建、列出和吊销服务的密钥"),
     "usage": Text(

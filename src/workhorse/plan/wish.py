@@ -125,7 +125,7 @@ def layout_reasons(layout: Layout, model: Model, wish: Wish) -> tuple[Reason, ..
     return (
         Reason("context", str(layout.context_tokens), context),
         Reason("slots", str(layout.slots), slots),
-        Reason("kv", layout.kv_type_k, kv[layout.kv_type_k]),
+        Reason("kv", layout.kv_type_k, kv.get(layout.kv_type_k, asked)),
         flash_reason(on=layout.flash_attention),
     )
 

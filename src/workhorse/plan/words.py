@@ -21,6 +21,17 @@ SETTINGS = {
     "pool": Text("pool of KV", "KV 池"),
     "attention": Text("attention", "注意力实现"),
     "compilation": Text("compilation", "编译"),
+    # What `tune` has changed.
+    "tuned": Text("tuned", "调优"),
+    "quant": Text("quant", "量化"),
+    "cpus": Text("CPUs", "CPU 集合"),
+    "numa": Text("memory nodes", "内存节点"),
+    "load": Text("load mode, pages", "加载方式与内存页"),
+    "micro-batch": Text("micro-batch", "微批大小"),
+    "gpu layers": Text("layers on cards", "显卡上的层数"),
+    "expert layers": Text("layers with experts in main memory", "专家在内存中的层数"),
+    "split": Text("split", "切分方式"),
+    "drafts": Text("drafts", "草拟"),
 }
 ITEMS = {
     "weights": Text("weights", "权重"),

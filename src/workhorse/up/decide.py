@@ -27,6 +27,8 @@ from workhorse.plan.wish import Wish, slots_for
 from workhorse.records import EngineBuild, Machine, Model, Plan, Reason, Stored
 from workhorse.store import Store
 from workhorse.text import Text
+from workhorse.tune.builds import builds_at_hand
+from workhorse.tune.kept import with_kept
 from workhorse.up.pick import (
     AUTO,
     LLAMACPP,
@@ -59,6 +61,7 @@ class Ask:
     measure: bool = True
     machine_root: Path | None = None
     parts: Parts | None = None  # of a machine that is not here
+    tuned: bool = True  # as `tune` has found it best here, where it has
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,19 @@ def decide(
         # No engine that is here reads it: what it would be as a GGUF file.
         shape = read_model(ask.model or "", quant=ask.quant)
     model = shape or read_gguf(embedded_model(where.data, fetching))
-    return ground.decide(model, ask.wish, stored)
+    return as_tuned(ground.decide(model, ask.wish, stored), ask, where)
+
+
+def as_tuned(decision: Decision, ask: Ask, where: Places) -> Decision:
+    """The decision with the plan that was found best here, where one was."""
+    if not ask.tuned or ask.parts is not None or ask.machine_root is not None:
+        return decision
+    machine, model, plan = decision.machine, decision.model, decision.plan
+
+    def builds() -> tuple[EngineBuild, ...]:
+        return () if ask.engine else builds_at_hand(where.engines, machine)
+
+    return replace(decision, plan=with_kept(where.tuning, machine, model, plan, ask.wish, builds))
 
 
 def checkpoint_of(ask: Ask) -> Stored | None:

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from workhorse.engines.fake.decode import Behaviour
 from workhorse.engines.fake.server import Server
+from workhorse.engines.fake.surface import OUT_OF_MEMORY, Surface, read_surface, told_settings
 
 # What llama-server 0.5.0 says about a model file that is not there (tried, 2026-11).
 LAST_WORDS = (
@@ -68,6 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="how often it ignores the signal; always when no number is given",
     )
     add("--log-lines", type=Path, metavar="FILE", help="prints the file's lines to stderr at start")
+    add("--surface", type=Path, metavar="FILE", help="speeds and faults by setting, surface.py")
     add("--ignore-unknown", action="store_true", help="accepts settings that it does not know")
     return parser
 
@@ -94,7 +96,7 @@ def behaviour_of(args: argparse.Namespace) -> Behaviour:
     )
 
 
-async def serve(args: argparse.Namespace) -> int:
+async def serve(args: argparse.Namespace, behaviour: Behaviour) -> int:
     """Serve until a SIGTERM or SIGINT that is not ignored; the exit code."""
     stopped = asyncio.Event()
     heard = 0
@@ -108,7 +110,7 @@ async def serve(args: argparse.Namespace) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    app = Server(behaviour_of(args), model=args.model, key=args.api_key).app()
+    app = Server(behaviour, model=args.model, key=args.api_key).app()
     runner = web.AppRunner(
         app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1, keepalive_timeout=5
     )
@@ -143,11 +145,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unknown: {' '.join(unknown)}")
     if args.log_lines:
         sys.stderr.write(args.log_lines.read_text(encoding="utf-8", errors="replace"))
-    if args.die_at_start:
+    surface = read_surface(args.surface.read_text()) if args.surface else Surface()
+    told = told_settings(sys.argv[1:] if argv is None else argv, os.environ)
+    faults = surface.faults(told)
+    if args.die_at_start or "die" in faults:
         _say(LAST_WORDS, args)
         return 1
+    if "out of memory" in faults:
+        _say(OUT_OF_MEMORY, args)
+        return 1
     with asyncio.Runner(loop_factory=exact_loop) as runner:
-        return runner.run(serve(args))
+        return runner.run(serve(args, surface.behaviour(behaviour_of(args), told)))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ class Ask:
     progress: bool
     include_usage: bool
     logprobs: bool
+    return_tokens: bool
     seed: int
 
 
@@ -65,6 +66,7 @@ def read_ask(kind: Kind, body: Json) -> Ask:
         progress=body.get("return_progress") is True,
         include_usage=isinstance(options, dict) and options.get("include_usage") is True,
         logprobs=bool(body.get("logprobs")),
+        return_tokens=body.get("return_tokens") is True,
         seed=_number(body, "seed", 0),
     )
 

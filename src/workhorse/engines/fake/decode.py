@@ -36,6 +36,7 @@ class Behaviour:
     embeddings: bool = False
     die_after_tokens: int | None = None  # of all answers together
     fail_after_tokens: int | None = None  # of one answer, which then ends with an error event
+    stall_after_tokens: int | None = None  # of all answers together; nothing is said any more
     hang: bool = False  # /health gets no answer
     garbage: bool = False
     deaf: bool = False  # learns that a client left only where llama-server does
@@ -188,6 +189,8 @@ class Decoder:
                 await _until(due_s)
             await emit(answer.piece(number, piece))
             self._count(number)
+            if self._tokens_made == self.behaviour.stall_after_tokens:
+                await asyncio.get_running_loop().create_future()
         return due_s
 
     def _gap_s(self) -> float:

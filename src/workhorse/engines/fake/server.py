@@ -254,6 +254,7 @@ class Server:
                     prompt=to_text(prompt),
                     prompt_tokens=len(prompt),
                     logprobs=ask.logprobs,
+                    return_tokens=ask.return_tokens,
                     include_usage=ask.include_usage,
                 )
                 works.append(Work(answer, self._words(ask, prompt, choice, room_tokens)))

@@ -104,6 +104,7 @@ class Answer(ABC):
         prompt: str,
         prompt_tokens: int,
         logprobs: bool,
+        return_tokens: bool,
         include_usage: bool,
     ) -> None:
         self.model = model
@@ -111,6 +112,7 @@ class Answer(ABC):
         self.prompt = prompt
         self.prompt_tokens = prompt_tokens
         self.logprobs = logprobs
+        self.return_tokens = return_tokens
         self.include_usage = include_usage
         self.answer_id = answer_id
         self.common: Json = {
@@ -184,7 +186,7 @@ class NativeAnswer(Answer):
         return {
             "index": self.index,
             "content": "".join(end.pieces),
-            "tokens": [],
+            "tokens": [t for piece in end.pieces if self.return_tokens for t in to_tokens(piece)],
             "id_slot": end.slot,
             "stop": True,
             "model": self.model,

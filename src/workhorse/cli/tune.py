@@ -1,0 +1,378 @@
+"""`workhorse tune`: the settings that are fastest here, found by trying them one at a time."""
+
+import argparse
+import asyncio
+import re
+import signal
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workhorse.cli.arguments import add_choices, add_model, ask_of
+from workhorse.cli.parser import not_taken
+from workhorse.cli.progress import FETCHING, LateBar
+from workhorse.cli.show import print_table, print_verdict
+from workhorse.cli.tune_live import LiveTeller
+from workhorse.codec import to_json
+from workhorse.config import Places, places
+from workhorse.errors import EXIT_FAILED, EXIT_GOOD, EXIT_NO, AppError
+from workhorse.text import Language, Text
+from workhorse.tune import tell
+
+if TYPE_CHECKING:
+    from workhorse.tune.given import Given
+    from workhorse.tune.history import History, Tuning
+    from workhorse.tune.tell import Tuned
+    from workhorse.tune.trial import Trial
+    from workhorse.up.decide import Ask, Decision
+
+DURATION = re.compile(r"(?:(\d{1,3})h)?(?:(\d{1,4})m)?(?:(\d{1,5})s)?")
+# Below it the engine's start and the last measurement leave no time for a trial.
+LEAST_BUDGET_S = 30.0
+NO_TRIALS = Text("nothing was tried yet", "尚无试验")
+
+
+def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
+    """The options of `tune`."""
+
+    def words(en: str, zh: str) -> str:
+        return Text(en, zh).in_language(language)
+
+    add_model(parser, language)
+    add_choices(parser, language)
+    add = parser.add_argument
+    add(
+        "--budget",
+        type=duration,
+        metavar="TIME",
+        help=words(
+            "how long it may take, such as 20m or 1h30m (default: until nothing is left)",
+            "最长用时，如 20m 或 1h30m（默认直到没有可试的设置）",
+        ),
+    )
+    add(
+        "--only",
+        type=names,
+        default=(),
+        metavar="VAR[,VAR…]",
+        help=words("try these variables alone, such as threads,kv", "只试这些变量，如 threads,kv"),
+    )
+    add(
+        "--quality",
+        type=divergence,
+        metavar="KL",
+        help=words(
+            "most that the next token's probabilities may differ from the plan's own, as KL "
+            "divergence, such as 0.01 (default: not measured)",
+            "下一词元概率与原方案的最大差异（KL 散度，如 0.01；默认不测）",
+        ),
+    )
+    add(
+        "--skip-golden",
+        action="store_true",
+        help=words(
+            "do not judge the golden answer (models with random weights)",
+            "不检查标准回答（用于随机权重模型）",
+        ),
+    )
+    add(
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help=words("write the story as Markdown to this file", "把调优过程写成 Markdown 文件"),
+    )
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument(
+        "--show",
+        action="store_true",
+        help=words("show the latest tuning of this model", "显示该模型最近一次调优"),
+    )
+    other.add_argument(
+        "--undo",
+        action="store_true",
+        help=words(
+            "let `up` and `plan` use this model's tuned plan no more; the trials stay",
+            "让 `up` 和 `plan` 不再使用该模型的调优方案（试验记录保留）",
+        ),
+    )
+
+
+def duration(word: str) -> float:
+    """Seconds from `20m`, `90s`, `1h30m`, as argparse wants it."""
+    found = DURATION.fullmatch(word.strip().lower())
+    hours, minutes, seconds = (int(part or 0) for part in found.groups()) if found else (0, 0, 0)
+    total_s = float(hours * 3600 + minutes * 60 + seconds)
+    if total_s < LEAST_BUDGET_S:
+        raise not_taken(
+            Text(
+                f"{word} is no time of at least {LEAST_BUDGET_S:.0f} s, such as 20m or 1h30m",
+                f"{word} 不是至少 {LEAST_BUDGET_S:.0f} 秒的时长（如 20m、1h30m）",
+            )
+        )
+    return total_s
+
+
+def names(word: str) -> tuple[str, ...]:
+    """Variables from `threads,kv`; known ones alone, as argparse wants it."""
+    wanted = tuple(dict.fromkeys(part.strip() for part in word.split(",") if part.strip()))
+    unknown = [name for name in wanted if name not in tell.VARIABLES]
+    if unknown or not wanted:
+        listed = ", ".join(tell.VARIABLES)
+        raise not_taken(
+            Text(
+                f"there is no variable {', '.join(unknown) or word!r}; there are {listed}",
+                f"没有变量 {', '.join(unknown) or word!r}；可选：{listed}",
+            )
+        )
+    return wanted
+
+
+def divergence(word: str) -> float:
+    """A KL divergence above zero, as argparse wants it."""
+    number = float(word)
+    if not 0 < number <= 10:
+        raise not_taken(
+            Text(f"{word} is no KL divergence (such as 0.01)", f"{word} 不是 KL 散度（如 0.01）")
+        )
+    return number
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tune, or show what was tuned, or take it back."""
+    ask = replace(ask_of(args, skip_golden=args.skip_golden), tuned=False)
+    where = places()
+    if args.undo:
+        return undo(ask, where, args)
+    if args.show:
+        return show(ask, where, args)
+    check_report(args.report)
+    decision = decided(ask, where, args.lang)
+    print_verdict(decision.plan.verdict, args.lang, stderr=True)
+    if decision.plan.verdict.blocked:
+        return EXIT_NO
+    given = given_of(decision, ask, where, args)
+    teller = LiveTeller(args.lang)
+    try:
+        tuned = asyncio.run(until_stopped(given, args, where, teller))
+    finally:
+        teller.close()
+    if tuned is None:
+        print(stopped_words(args).in_language(args.lang), file=sys.stderr)
+        return EXIT_FAILED
+    tell_end(tuned, args)
+    return EXIT_GOOD
+
+
+def decided(ask: "Ask", where: Places, language: Language) -> "Decision":
+    """The plan to start from, without what was tuned before."""
+    from workhorse.up.decide import decide
+
+    with LateBar(FETCHING, language) as fetching:
+        return decide(ask, where, fetching.step)
+
+
+def given_of(decision: "Decision", ask: "Ask", where: Places, args: argparse.Namespace) -> "Given":
+    """What the tuning is given; AppError for a model that it is not for."""
+    from workhorse.models.read import needs_local_file
+    from workhorse.tune.builds import builds_at_hand
+    from workhorse.tune.fingerprint import build_key
+    from workhorse.tune.given import Given
+    from workhorse.tune.kept import goal_of
+    from workhorse.tune.trial import Constraints
+    from workhorse.up.decide import learned_here
+
+    plan, model = decision.plan, decision.model
+    if plan.embeddings:
+        raise embeds(plan.model_name)
+    if model.format != "gguf" and plan.pool is None:
+        raise needs_local_file(ask.model or "")
+    own = build_key(plan.engine)
+    at_hand = () if ask.engine else builds_at_hand(where.engines, decision.machine)
+    history, _, _ = learned_here(where)
+    return Given(
+        decision.machine,
+        model,
+        plan,
+        goal_of(ask.wish),
+        Constraints(plan.context_tokens, plan.slots, ask.wish.headroom, args.quality),
+        tuple(build for build in at_hand if build_key(build) != own),
+        history=history,
+    )
+
+
+def embeds(name: str) -> AppError:
+    """Models for embeddings or ranking generate nothing that could be tuned."""
+    return AppError(
+        Text(
+            f"{name} makes embeddings or scores: there is no decoding to tune.",
+            f"{name} 是嵌入或重排序模型，没有可调优的解码过程。",
+        ),
+        Text("Tune a model that writes text.", "请对生成文本的模型调优。"),
+        exit_code=EXIT_NO,
+    )
+
+
+async def until_stopped(
+    given: "Given", args: argparse.Namespace, where: Places, teller: LiveTeller
+) -> "Tuned | None":
+    """The tuning's end; None when SIGINT, SIGTERM or a closed terminal ended it in order."""
+    from workhorse.tune.job import Wanted, tune
+
+    wanted = Wanted(given, args.budget, args.only, golden=not args.skip_golden)
+    job = asyncio.ensure_future(tune(wanted, where, teller))
+    stopping = False
+
+    def stop() -> None:
+        nonlocal stopping
+        stopping = True
+        job.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it
+        loop.add_signal_handler(signal.SIGHUP, stop)
+    try:
+        return await job
+    except asyncio.CancelledError:
+        if not stopping:
+            raise
+        return None
+
+
+def stopped_words(args: argparse.Namespace) -> Text:
+    """What becomes of a tuning that was stopped."""
+    command = f"workhorse tune {args.model}" if args.model else "workhorse tune"
+    return Text(
+        f"Stopped. What was tried is kept: `{command}` goes on.",
+        f"已停止。试验记录已保存：`{command}` 会继续。",
+    )
+
+
+def tell_end(tuned: "Tuned", args: argparse.Namespace) -> None:
+    """What was changed, what it gave, how sure; or the whole as JSON."""
+    write_report(tuned, args)
+    if args.json:
+        print(to_json(tuned))
+        return
+    print_changes(tuned, args.lang)
+    print(tell.conclusion(tuned).in_language(args.lang))
+    print(tuned.finished.why.in_language(args.lang))
+    if tuned.not_kept_because is not None:
+        print(tuned.not_kept_because.in_language(args.lang))
+    if tuned.kept:
+        words = Text(
+            "The next `workhorse up` uses it; `workhorse tune --undo` takes it back.",
+            "下次 `workhorse up` 会使用它；`workhorse tune --undo` 可撤销。",
+        )
+        print(words.in_language(args.lang))
+
+
+def print_changes(tuned: "Tuned", language: Language) -> None:
+    """What was changed, what it gave and how sure that is."""
+    rows = [
+        (
+            f"{tell.variable_name(change.variable).in_language(language)} {change.value}",
+            tell.percent_range(trial.ratio, trial.interval),
+            str(len(trial.pairs)),
+            trial.why.in_language(language),
+        )
+        for change, trial in tell.gains(tuned)
+    ]
+    if rows:
+        head = (
+            Text("changed to", "改为"),
+            Text("it gave (95 %)", "收益（95%）"),
+            Text("rounds", "轮数"),
+            Text("how sure", "可信度"),
+        )
+        print_table(Text("What was changed", "更改"), head, rows, language)
+
+
+def print_trials(trials: "tuple[Trial, ...]", language: Language) -> None:
+    """Every trial, with why it was what it was."""
+    head = (*tell.HEAD, Text("why", "说明"))
+    rows = [(*tell.row(trial, language), trial.why.in_language(language)) for trial in trials]
+    print_table(Text("Trials", "试验"), head, rows, language)
+
+
+def check_report(path: Path | None) -> None:
+    """An AppError before the trials when their report could not be written after them."""
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise AppError(
+            Text(f"{path} cannot be written.", f"无法写入 {path}。"),
+            Text("Name a file in a directory that exists.", "请指定已有目录中的文件。"),
+        )
+
+
+def write_report(tuned: "Tuned", args: argparse.Namespace) -> None:
+    """The story as Markdown, where it is wanted."""
+    if args.report is None:
+        return
+    try:
+        args.report.write_text(tell.story(tuned, args.lang), encoding="utf-8")
+    except OSError as error:
+        raise AppError(
+            Text(f"{args.report} cannot be written: {error}.", f"无法写入 {args.report}：{error}"),
+            Text("`workhorse tune --show --report FILE` writes it again.",
+                 "可用 `workhorse tune --show --report FILE` 重新生成。"),
+        ) from error  # fmt: skip
+
+
+def latest(ask: "Ask", where: Places, language: Language) -> "tuple[History, Tuning]":
+    """The latest tuning of the asked model; AppError when there is none."""
+    from workhorse.tune.fingerprint import model_key
+    from workhorse.tune.history import History
+    from workhorse.tune.kept import goal_of
+
+    history = History(where.tuning)
+    model = None
+    if ask.model is not None:
+        model = model_key(decided(ask, where, language).model)
+    goal = goal_of(ask.wish) if ask.wish.purpose else None
+    found = history.latest(model, goal)
+    if found is None:
+        raise AppError(
+            Text("No such model was tuned on this machine.", "本机没有对该模型的调优记录。"),
+            Text("Tune it: `workhorse tune MODEL`.", "请先调优：`workhorse tune MODEL`。"),
+        )
+    return history, found
+
+
+def show(ask: "Ask", where: Places, args: argparse.Namespace) -> int:
+    """Print the latest tuning: its trials, and what it ended with."""
+    check_report(args.report)
+    history, tuning = latest(ask, where, args.lang)
+    trials, result = history.trials(tuning), history.result(tuning)
+    if result is not None and len(result.trials) == len(trials):
+        if not args.json:
+            print_trials(result.trials, args.lang)
+        tell_end(result, args)
+        return EXIT_GOOD
+    if args.json:
+        print(to_json({"about": tuning.about, "began_at": tuning.began_at, "trials": trials}))
+    else:
+        print_trials(trials, args.lang)
+        print(stopped_words(args).in_language(args.lang))
+    return EXIT_GOOD
+
+
+def undo(ask: "Ask", where: Places, args: argparse.Namespace) -> int:
+    """Take the tuned plan of a model out of use."""
+    from workhorse.tune.fingerprint import model_key
+    from workhorse.tune.kept import KeptPlans, goal_of
+
+    model = model_key(decided(ask, where, args.lang).model)
+    goal = goal_of(ask.wish) if ask.wish.purpose else None
+    count = KeptPlans(where.tuning).undo(model, goal, datetime.now(UTC).isoformat("T", "seconds"))
+    words = Text(
+        f"{count} tuned plan{'s' * (count != 1)} taken back; the trials stay in the history.",
+        f"已撤销 {count} 个调优方案；试验记录保留。",
+    )
+    if args.json:
+        print(to_json({"undone": count}))
+    else:
+        print(words.in_language(args.lang))
+    return EXIT_GOOD if count else EXIT_NO

@@ -1,0 +1,312 @@
+"""One trial: a candidate's engine beside the incumbent's, measured in turns; whatever comes of it.
+
+Both engines are loaded at a time where memory allows, and the one that waits is held by the kernel;
+where it does not, they are started and stopped alternately. Whatever a candidate does, crash, take
+all memory or hang, is a result. Both processes are owned here.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from workhorse.diagnose.judge import diagnose_lines
+from workhorse.errors import AppError
+from workhorse.records import Machine, Plan
+from workhorse.run.process import LINES_OF_CAUSE
+from workhorse.text import Text
+from workhorse.tune.load import both_fit, patience_s, scenario_for_goal
+from workhorse.tune.proof import Failure, other_words, prove
+from workhorse.tune.quality import Likely, divergence
+from workhorse.tune.side import Load, Side
+from workhorse.tune.trial import Goal, Pair
+
+# A model may take long to read from an old disk: 70 GB at 100 MB/s are twelve minutes.
+READY_TIMEOUT_S = 1800.0
+# A candidate reads the same file, from memory: what takes it so many times as long hangs.
+READY_TIMES, LEAST_READY_S = 10.0, 60.0
+# Rounds at each start where engines take turns on the memory: a start costs more than a round.
+ROUNDS_A_START = 3
+# What may change which tokens are likely, and is compared where a limit was set.
+CHANGES_QUALITY = frozenset({"kv", "quant"})
+# Causes in a log that say: this did not fit (knowledge/diagnoses/memory*.toml).
+OUT_OF_MEMORY = ("engine.gpu_out_of_memory", "engine.out_of_memory", "memory.")
+
+Enough = Callable[[Sequence[Pair]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What every trial of a tuning has in common."""
+
+    goal: Goal
+    machine: Machine  # as it was before any engine ran
+    logs: Path
+    golden: bool = True  # judge the first answer: not for random weights
+    kl_divergence: float | None = None
+    patience_s: float | None = None  # before an engine counts as hanging; None: by forecast
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was measured, and why no more of it; the failure is the candidate's."""
+
+    pairs: tuple[Pair, ...] = ()
+    failure: Failure | None = None
+    divergence: float | None = None
+
+
+class Arena:
+    """The owner of the incumbent's engine and of one candidate's."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        client: aiohttp.ClientSession,
+        on_pair: Callable[[Sequence[Pair]], None],
+        reference: Sequence[Likely] = (),
+    ) -> None:
+        self.rules = rules
+        self.reference = tuple(reference)  # next tokens of the plan's own weights and KV
+        self._client, self._on_pair = client, on_pair
+        self._incumbent: Side | None = None
+        self._candidate: Side | None = None
+        self._words = ""
+
+    @property
+    def incumbent(self) -> Side:
+        """The side to beat; `crown` makes one."""
+        if self._incumbent is None:
+            raise RuntimeError("nothing is tried before there is an incumbent")
+        return self._incumbent
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The engines' processes."""
+        sides = (side for side in (self._incumbent, self._candidate) if side is not None)
+        return tuple(s.process.pid for s in sides if s.process is not None and s.process.pid)
+
+    async def crown(self, plan: Plan) -> None:
+        """Start a plan as the incumbent, in the place of all that runs.
+
+        AppError when it does not start, or what it says is not sound.
+        """
+        await self.close()
+        self._incumbent = side = Side(plan, self._log())
+        await side.start(READY_TIMEOUT_S)
+        proof = await prove(side, golden=self.rules.golden)
+        if proof.failure is not None:
+            raise unsound(proof.failure)
+        self._words = proof.words
+
+    async def challenge(self, variables: Collection[str], plan: Plan, enough: Enough) -> Seen:
+        """Measure a plan beside the incumbent until `enough` says so; `settle` ends the trial.
+
+        `variables` were changed: they decide what both plans have to have in common.
+
+        AppError when the incumbent itself fails, twice, or this machine does.
+        """
+        kills = kernel_kills()
+        self._candidate = candidate = Side(plan, self._log())
+        together = self._together(plan)
+        seen = Seen()
+        try:
+            await self._yield_to(candidate, together=together)
+            failure, distance = await self._admit(variables, candidate)
+            seen = Seen(failure=failure, divergence=distance)
+            if failure is None:
+                pairs: list[Pair] = []
+                try:
+                    await self._rounds(candidate, enough, pairs, together=together)
+                finally:
+                    seen = Seen(tuple(pairs), None, distance)
+        except CandidateFailed as failed:
+            killed = kernel_kills() > kills
+            failure = failure_of(candidate, failed.error, killed=killed)
+            seen = Seen(seen.pairs, failure, seen.divergence)
+        return seen
+
+    async def settle(self, *, accepted: bool) -> None:
+        """End the trial: the candidate takes the incumbent's place, or goes."""
+        candidate, self._candidate = self._candidate, None
+        if candidate is None:
+            return
+        loser = candidate
+        if accepted:
+            loser, self._incumbent = self.incumbent, candidate
+        await loser.stop()
+
+    async def close(self) -> None:
+        """End both engines; safe at any time and more than once."""
+        sides = [side for side in (self._candidate, self._incumbent) if side is not None]
+        self._candidate = self._incumbent = None
+        # Cancelled, each of them kills its engine; one that does not end must not keep the other.
+        ends = await asyncio.gather(*(side.stop() for side in sides), return_exceptions=True)
+        for error in ends:
+            if error is not None:
+                raise error
+
+    # one trial
+
+    async def _admit(
+        self, variables: Collection[str], candidate: Side
+    ) -> tuple[Failure | None, float | None]:
+        """What speaks against measuring the candidate, and how far its next tokens are off."""
+        try:
+            proof = await prove(candidate, golden=self.rules.golden)
+        except AppError as error:
+            raise CandidateFailed(error) from error
+        failure = proof.failure or other_words(variables, proof.words, self._words)
+        limit = self.rules.kl_divergence
+        if failure is not None or limit is None or CHANGES_QUALITY.isdisjoint(variables):
+            return failure, None
+        return await self._judge_quality(candidate, limit)
+
+    async def _judge_quality(
+        self, candidate: Side, limit: float
+    ) -> tuple[Failure | None, float | None]:
+        try:
+            theirs = await candidate.likely(self._client)
+        except AppError as error:
+            raise CandidateFailed(error) from error
+        if not self.reference:
+            await self._visit(self.incumbent, candidate, together=self._together(candidate.plan))
+            self.reference = await self.incumbent.likely(self._client)
+        distance = divergence(self.reference, theirs)
+        if distance is None:
+            why = Text(
+                "The engine does not tell probabilities: its quality cannot be compared.",
+                "引擎不提供概率，无法比较质量。",
+            )
+            return Failure("refused", why), None
+        if distance > limit:
+            why = Text(
+                f"KL divergence {distance:.4f} is above {limit:g}.",
+                f"KL 散度 {distance:.4f} 超过 {limit:g}。",
+            )
+            return Failure("refused", why), distance
+        return None, distance
+
+    async def _rounds(
+        self, candidate: Side, enough: Enough, pairs: list[Pair], *, together: bool
+    ) -> None:
+        load = self._load(candidate)
+        count = 1 if together else ROUNDS_A_START
+        first, second = candidate, self.incumbent
+        while not enough(pairs):
+            speeds = {}
+            for side, other in ((first, second), (second, first)):
+                speeds[side is candidate] = await self._speeds(
+                    side, other, load, count, together=together
+                )
+            pairs += map(Pair, speeds[True], speeds[False])
+            self._on_pair(pairs)
+            first, second = second, first
+
+    async def _speeds(
+        self, side: Side, other: Side, load: Load, count: int, *, together: bool
+    ) -> list[float]:
+        """Some rounds of one side; the incumbent gets a second try after a new start."""
+        for again in (True, False):
+            try:
+                await self._visit(side, other, together=together)
+                await side.prepare(self._client, load)
+                return [await side.measure() for _ in range(count)]
+            except AppError as error:
+                if side is not self._incumbent:
+                    raise CandidateFailed(error) from error
+                if not again:
+                    raise
+                await side.stop()
+        raise AssertionError("the second try returns or raises")
+
+    async def _visit(self, side: Side, other: Side, *, together: bool) -> None:
+        """Give the machine to one side."""
+        if together:
+            other.hold()
+        else:
+            await other.stop()
+        side.release()
+        if not side.lives:
+            await side.start(self._ready_s(side))
+
+    async def _yield_to(self, candidate: Side, *, together: bool) -> None:
+        try:
+            await self._visit(candidate, self.incumbent, together=together)
+        except AppError as error:
+            if self.incumbent.lives and not together:
+                raise  # it did not end: nothing was tried yet
+            raise CandidateFailed(error) from error
+
+    def _load(self, candidate: Side) -> Load:
+        streams = max(candidate.plan.slots, self.incumbent.plan.slots)
+        scenario = scenario_for_goal(self.incumbent.plan, self.rules.goal, streams)
+        limit_s = self.rules.patience_s or patience_s(self.incumbent.plan, scenario)
+        return Load(self.rules.goal, scenario, secrets.randbits(32), limit_s)
+
+    def _together(self, plan: Plan) -> bool:
+        pooled = plan.pool is not None or self.incumbent.plan.pool is not None
+        return not pooled and both_fit(self.rules.machine, self.incumbent.plan, plan)
+
+    def _ready_s(self, side: Side) -> float:
+        if side is self._incumbent:
+            return READY_TIMEOUT_S
+        usual_s = READY_TIMES * self.incumbent.ready_after_s
+        return self.rules.patience_s or max(LEAST_READY_S, usual_s)
+
+    def _log(self) -> Path:
+        """A log's name that neither engine writes to."""
+        taken = {side.log_path for side in (self._incumbent, self._candidate) if side}
+        names = (self.rules.logs / f"tune-{letter}.log" for letter in "abc")
+        return next(path for path in names if path not in taken)
+
+
+class CandidateFailed(Exception):
+    """What went wrong with a candidate; never the end of the tuning."""
+
+    def __init__(self, error: AppError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def failure_of(side: Side, error: AppError, *, killed: bool) -> Failure:
+    """The outcome that an error means, by the cause in the engine's log.
+
+    `killed`: the kernel has ended a process for want of memory meanwhile.
+    """
+    process = side.process
+    if process is None:
+        return Failure("crashed", error.what)
+    lines = process.log_tail(LINES_OF_CAUSE)
+    found = [f.code for f in diagnose_lines(lines).findings if f.level == "cause"]
+    memory = bool(found) and found[0].startswith(OUT_OF_MEMORY)
+    if memory or (killed and process.returncode == -9):
+        return Failure("out of memory", error.what)
+    return Failure("crashed", error.what)
+
+
+def kernel_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
+    """How many processes the kernel has ended for want of memory since the start (Linux 4.13)."""
+    with suppress(OSError, ValueError):
+        for line in vmstat.read_text(encoding="ascii").splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0
+
+
+def unsound(failure: Failure) -> AppError:
+    """The plan to start from is not served right: nothing can be compared with it."""
+    return AppError(
+        failure.why,
+        Text(
+            "Start it with `workhorse up` and mend that first; a model with random weights needs "
+            "--skip-golden.",
+            "请先用 `workhorse up` 启动并解决该问题；随机权重的模型请加 --skip-golden。",
+        ),
+        speaker="engine",
+    )

@@ -1,0 +1,207 @@
+"""One trial on fake engines: what a candidate may do, and what becomes of it."""
+
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import pytest
+from fake_bed import fake_server, plan_on, rule, two_cores
+
+from workhorse.bench.load import load_session
+from workhorse.errors import AppError
+from workhorse.records import Machine, Plan
+from workhorse.tune.experiment import Arena, Rules, Seen
+from workhorse.tune.load import both_fit
+from workhorse.tune.trial import Pair
+from workhorse.units import GIB, MIB
+
+FASTER = rule(threads="1", speed_times=8.0)  # far beyond what a busy machine adds to 8 ms
+HANG_AFTER_S = 6.0
+
+
+@pytest.fixture(autouse=True)
+def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer of 40 tokens is 160 ms of the fake engine."""
+    monkeypatch.setattr("workhorse.tune.load.MOST_OUTPUT_TOKENS", 40)
+
+
+@asynccontextmanager
+async def arena(
+    folder: Path,
+    plan: Plan,
+    machine: Machine,
+    on_pair: Callable[[Sequence[Pair]], None] = lambda _: None,
+    **more: float,
+) -> AsyncIterator[Arena]:
+    """An arena with the plan as its incumbent."""
+    rules = Rules("decode", machine, folder / "logs", **more)  # type: ignore[arg-type]
+    async with load_session() as client:
+        made = Arena(rules, client, on_pair)
+        try:
+            await made.crown(plan)
+            yield made
+        finally:
+            await made.close()
+
+
+def after(count: int) -> Callable[[Sequence[Pair]], bool]:
+    return lambda pairs: len(pairs) >= count
+
+
+def states(pids: Sequence[int]) -> list[str]:
+    """Each process's state as the kernel says it; T: held."""
+    texts = (Path(f"/proc/{pid}/stat").read_text() for pid in pids)
+    return [text.rpartition(")")[2].split()[0] for text in texts]
+
+
+def ratio(seen: Seen) -> float:
+    return median(pair.candidate / pair.incumbent for pair in seen.pairs)
+
+
+def exists(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+async def test_both_are_measured_in_turns_and_the_one_that_waits_is_held(tmp_path: Path) -> None:
+    machine = two_cores()
+    plan = plan_on(machine, fake_server(tmp_path, [FASTER], "--gap-ms", "8"))
+    held: list[int] = []
+
+    def look(_: Sequence[Pair]) -> None:
+        held.append(states(made.pids).count("T"))
+
+    async with arena(tmp_path, plan, machine, look) as made:
+        seen = await made.challenge({"threads"}, replace(plan, threads=1), after(4))
+        assert seen.failure is None
+        assert len(seen.pairs) == 4
+        assert ratio(seen) > 1
+        assert held == [1, 1, 1, 1]
+        incumbent, candidate = made.pids
+        await made.settle(accepted=True)
+        assert made.pids == (candidate,)
+        assert not exists(incumbent)
+        # The winner is the one to beat now.
+        seen = await made.challenge({"threads"}, plan, after(3))
+        assert ratio(seen) < 1
+
+
+async def test_where_memory_holds_one_they_are_started_by_turns(tmp_path: Path) -> None:
+    program = fake_server(tmp_path, [FASTER], "--gap-ms", "8")
+    machine = two_cores(1 * GIB)
+    plan = plan_on(machine, program)
+    tight = replace(machine, memory=replace(machine.memory, available_bytes=64 * MIB))
+    assert not both_fit(tight, plan, plan)
+    running: list[int] = []
+
+    def look(_: Sequence[Pair]) -> None:
+        running.append(sum(map(exists, made.pids)))
+
+    async with arena(tmp_path, plan, tight, look) as made:
+        seen = await made.challenge({"threads"}, replace(plan, threads=1), after(6))
+        assert len(seen.pairs) == 6
+        assert ratio(seen) > 1
+    assert running == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("fault", "variable", "outcome", "words"),
+    [
+        ("die", "threads", "crashed", "No such file or directory"),
+        ("out of memory", "threads", "out of memory", "does not fit"),
+        ("garbage", "threads", "wrong output", "repeats one token"),
+        ("other words", "spin", "wrong output", "gave another answer"),
+        ("hang", "threads", "crashed", "was not ready"),
+        ("stall", "threads", "crashed", "hangs"),
+        ("die later", "threads", "crashed", "SIGKILL"),
+    ],
+)
+async def test_what_a_candidate_does_is_a_result(
+    tmp_path: Path, fault: str, variable: str, outcome: str, words: str
+) -> None:
+    machine = two_cores()
+    plan = plan_on(machine, fake_server(tmp_path, [rule(fault, threads="1")]))
+    async with arena(tmp_path, plan, machine, patience_s=HANG_AFTER_S) as made:
+        seen = await made.challenge({variable}, replace(plan, threads=1), after(3))
+        assert seen.failure is not None
+        assert (seen.failure.outcome, words in seen.failure.why.en) == (outcome, True), seen.failure
+        assert seen.failure.why.zh != seen.failure.why.en
+        await made.settle(accepted=False)
+        # The incumbent is there as before, and the next trial is as good as any.
+        seen = await made.challenge({"spin"}, replace(plan, spin="default"), after(2))
+        assert (len(seen.pairs), seen.failure) == (2, None)
+
+
+async def test_other_words_are_no_fault_where_rounding_may_differ(tmp_path: Path) -> None:
+    machine = two_cores()
+    plan = plan_on(machine, fake_server(tmp_path, [rule("other words", threads="1")]))
+    async with arena(tmp_path, plan, machine) as made:
+        seen = await made.challenge({"threads"}, replace(plan, threads=1), after(1))
+        assert (len(seen.pairs), seen.failure) == (1, None)
+
+
+async def test_a_smaller_kv_is_refused_where_its_quality_cannot_be_compared(tmp_path: Path) -> None:
+    machine = two_cores()
+    plan = plan_on(machine, fake_server(tmp_path))
+    smaller = replace(plan, kv_type_k="q8_0", kv_type_v="q8_0")
+    async with arena(tmp_path, plan, machine, kl_divergence=0.01) as made:
+        seen = await made.challenge({"kv"}, smaller, after(1))
+        assert seen.failure is not None
+        assert seen.failure.outcome == "refused"
+        assert "probabilities" in seen.failure.why.en
+
+
+async def test_an_engine_that_did_something_else_than_planned_is_refused(tmp_path: Path) -> None:
+    machine = two_cores()
+    log = tmp_path / "log.txt"
+    log.write_text("I llama_kv_cache: size = 9.00 MiB, K (f16): 4.50 MiB, V (f16): 4.50 MiB\n")
+    program = fake_server(tmp_path, (), "--gap-ms", "1", "--log-lines", str(log))
+    plan = plan_on(machine, program)
+    async with arena(tmp_path, plan, machine) as made:
+        smaller = replace(plan, kv_type_k="q8_0", kv_type_v="q8_0")
+        seen = await made.challenge({"kv"}, smaller, after(1))
+        assert seen.failure is not None
+        assert (seen.failure.outcome, "q8_0" in seen.failure.why.en) == ("refused", True)
+
+
+async def test_an_incumbent_that_dies_is_started_anew(tmp_path: Path) -> None:
+    machine = two_cores()
+    plan = plan_on(machine, fake_server(tmp_path))
+    first: list[int] = []
+
+    def kill(_: Sequence[Pair]) -> None:
+        if not first:
+            first.append(made.pids[0])
+            os.kill(made.pids[0], signal.SIGKILL)
+
+    async with arena(tmp_path, plan, machine, kill) as made:
+        seen = await made.challenge({"threads"}, replace(plan, threads=1), after(3))
+        assert (len(seen.pairs), seen.failure) == (3, None)
+        assert made.pids[0] != first[0]
+
+
+async def test_a_plan_that_does_not_start_is_the_end(tmp_path: Path) -> None:
+    machine = two_cores()
+    plan = plan_on(machine, fake_server(tmp_path, [rule("garbage", threads="2")]))
+    with pytest.raises(AppError, match="repeats one token"):
+        async with arena(tmp_path, plan, machine):
+            pass
+
+
+async def test_a_trial_that_is_cancelled_leaves_no_engine(tmp_path: Path) -> None:
+    machine = two_cores()
+    plan = plan_on(machine, fake_server(tmp_path))
+    seen: list[tuple[int, ...]] = []
+
+    def leave(_: Sequence[Pair]) -> None:
+        seen.append(made.pids)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        async with arena(tmp_path, plan, machine, leave) as made:
+            await made.challenge({"threads"}, replace(plan, threads=1), after(3))
+    assert len(seen[0]) == 2
+    assert not [pid for pid in seen[0] if exists(pid)]
