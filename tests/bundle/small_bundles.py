@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -9,9 +10,10 @@ import sys
 import zipfile
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
+from typing import Any
 
 from workhorse.bundle.assemble import assemble
-from workhorse.bundle.carried.manifest import Manifest, Part
+from workhorse.bundle.carried.manifest import MANIFEST, Manifest, Part
 from workhorse.bundle.order import Order
 from workhorse.bundle.sources import Source, script_source
 
@@ -53,10 +55,9 @@ def repacked(name: str, folder: Path) -> Path:
         for line in (found.read_text("WHEEL") or "").splitlines()
         if line.startswith("Tag: ")
     )
-    return write_wheel(
-        folder / f"{found.metadata['Name'].replace('-', '_')}-{found.version}-{tag}.whl",
-        contents(found),
-    )
+    files = contents(found)
+    info = next(name.partition("/")[0] for name in files if name.endswith(".dist-info/METADATA"))
+    return write_wheel(folder / f"{info.removesuffix('.dist-info')}-{tag}.whl", files)
 
 
 def contents(found: Distribution) -> dict[str, bytes]:
@@ -133,3 +134,8 @@ def said_by(prefix: Path) -> str:
 def copied(bundle: Path, target: Path) -> Path:
     """A copy of a bundle to damage."""
     return Path(shutil.copytree(bundle, target))
+
+
+def document(bundle: Path) -> Any:
+    """A bundle's manifest, to be changed."""
+    return json.loads((bundle / MANIFEST).read_bytes())

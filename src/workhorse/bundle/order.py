@@ -35,18 +35,6 @@ class Order:
 def order_for(machine: Machine, pythons: Sequence[str] = PYTHONS) -> Order:
     """The order for a captured machine; AppError when the capture does not say enough."""
     cpu = machine.cpu
-    if cpu.architecture not in EMBEDDED_NEEDS:
-        raise AppError(
-            Text(
-                f"There are no engines for {cpu.architecture or 'an unknown processor'}.",
-                f"没有适用于 {cpu.architecture or '未知处理器'} 的引擎。",
-            ),
-            Text(
-                "Name a capture of a 64-bit Linux server: workhorse probe --save DIR on it.",
-                "请在 64 位 Linux 服务器上采集：workhorse probe --save 目录。",
-            ),
-            exit_code=EXIT_NO,
-        )
     if not cpu.flags:
         raise AppError(
             Text(
@@ -58,6 +46,18 @@ def order_for(machine: Machine, pythons: Sequence[str] = PYTHONS) -> Order:
                 "请在该机器上采集：workhorse probe --save 目录，或保存 lscpu 的输出。",
             ),
             exit_code=EXIT_USAGE,
+        )
+    if cpu.architecture not in EMBEDDED_NEEDS:
+        raise AppError(
+            Text(
+                f"There are no engines for {cpu.architecture}.",
+                f"没有适用于 {cpu.architecture} 的引擎。",
+            ),
+            Text(
+                "Name a capture of a 64-bit Linux server: workhorse probe --save DIR on it.",
+                "请在 64 位 Linux 服务器上采集：workhorse probe --save 目录。",
+            ),
+            exit_code=EXIT_NO,
         )
     told = machine.system.glibc
     known = version(told or "")

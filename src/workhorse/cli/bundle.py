@@ -23,6 +23,7 @@ DEFAULT_OUTPUT = Path("workhorse-bundle")
 # Which options go with which action: anything else is a mistake that must not pass in silence.
 GOES_WITH = {
     "for": ("create",),
+    "model": ("create",),
     "output": ("create",),
     "split": ("create",),
     "python": ("create",),
@@ -50,10 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
             "create：汇集全部内容；verify：按清单逐字节核对；install：安装到一个目录，不访问网络",
         ),
         "what": Text(
-            "create: models to take along, GGUF files, folders of checkpoints or names of pulled "
-            "ones (the default model always comes); verify, install: a bundle's folder or .tar",
-            "create：要带上的模型，即 GGUF 文件、原始模型目录或已下载模型的名称"
-            "（默认模型总会带上）；verify、install：离线包目录或 .tar",
+            "verify, install: a bundle's folder, its .tar or the first of its pieces",
+            "verify、install：离线包目录、.tar 或其第一个分卷",
+        ),
+        "model": Text(
+            "models to take along: GGUF files, folders of checkpoints, names of pulled ones (the "
+            "default model always comes)",
+            "要带上的模型：GGUF 文件、原始模型目录或已下载模型的名称（默认模型总会带上）",
         ),
         "for": Text(
             "the machine it is for: what `workhorse probe --save` wrote on it, or here",
@@ -78,7 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     }
     said = {key: text.in_language(language) for key, text in words.items()}
     parser.add_argument("action", choices=ACTIONS, help=said["action"])
-    parser.add_argument("what", nargs="*", metavar="WHAT", help=said["what"])
+    parser.add_argument("what", nargs="*", metavar="BUNDLE", help=said["what"])
+    parser.add_argument("--model", nargs="+", metavar="MODEL", help=said["model"])
     parser.add_argument("--for", metavar="CAPTURE", help=said["for"])
     parser.add_argument("--output", type=Path, metavar="FOLDER|FILE", help=said["output"])
     parser.add_argument("--split", type=memory_size, metavar="SIZE", help=said["split"])
@@ -115,7 +120,7 @@ def run_create(args: argparse.Namespace, speaker: Speaker) -> int:
     output = args.output or DEFAULT_OUTPUT
     machine = machine_for(getattr(args, "for"))
     order = order_for(machine, args.python or PYTHONS)
-    models = model_paths(args.what, where)
+    models = model_paths(args.model or (), where)
     build = chosen_build(machine, where)
     verdicts = plans_for(models, machine, build)
     wish = Wish(order, build, tuple(models), output, args.split)
@@ -194,6 +199,13 @@ def refuse_misplaced(args: argparse.Namespace) -> None:
             )
     if args.action != "create":
         return
+    if args.what:
+        raise usage(
+            Text(
+                "`bundle create` takes models by --model.",
+                "`bundle create` 的模型请用 --model 指定。",
+            )
+        )
     if not getattr(args, "for"):
         raise usage(
             Text(
