@@ -36,7 +36,7 @@ SHARE_OFFSET = 9
 
 # A gain that is not worth a setting that differs from what the plan explains.
 LEAST_GAIN = 0.01
-PAIRS_MAX = 64
+PAIRS_MAX = 128
 # A gain worth having is given up when it is so many times less likely than what is seen; that is
 # also when a loss is called one.
 HOPELESS, SURELY_WORSE = 6.0, 12.0
@@ -46,8 +46,10 @@ BET_SHARE = 0.4
 RANK_LOOKS = (16, 20, 26, 34, 45, 64, 90, 128)
 # Between these numbers of pairs there is nothing to decide.
 LOOKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, *RANK_LOOKS)
-# Of fewer pairs one that was disturbed may decide: a good one among them is reason to go on.
-FEW = 6
+# Of fewer pairs one that was disturbed may decide, and their spread says little.
+FEW = 7
+# With more pairs the ranks are as sure as the bet, and cheaper to reckon.
+BET_PAIRS = 34
 # Standard errors at the end that show a gain in most cases, and the part of such a gain that is
 # still sought: the noise seen so far may be higher than what comes.
 SHOWN_AT, SOUGHT_SHARE = 4.4, 0.7
@@ -80,16 +82,26 @@ def judge(pairs: Sequence[Pair], rule: Rule) -> Judgement | None:
     if n < LOOKS[0]:
         return None
     seen = [log_ratio(pair) for pair in pairs[:n]]
-    of = pair_tests.likelihoods(seen)
-    worth = math.log1p(rule.least_gain)
-    if median(seen) >= worth and (by_bet(of, rule) or by_ranks(seen, rule, last=last)):
+    of = pair_tests.likelihoods(seen) if n <= BET_PAIRS else []
+    won = (of and by_bet(of, rule)) or by_ranks(seen, rule, last=last)
+    if won and median(seen) >= math.log1p(rule.least_gain):
         return "better"
-    best = pair_tests.best_of(of, -math.inf)
-    if best - pair_tests.best_of(of, 0.0) > math.log(SURELY_WORSE):
+    if unlikely(0.0, seen, of, SURELY_WORSE):
         return "worse"
-    if last or best - pair_tests.best_of(of, sought(seen, rule)) > math.log(HOPELESS):
-        return "no difference" if last or n >= FEW or max(seen) < worth else None
-    return None
+    return "no difference" if last or unlikely(sought(seen, rule), seen, of, HOPELESS) else None
+
+
+def unlikely(gain: float, seen: Sequence[float], of: Sequence[float], times: float) -> bool:
+    """Whether so high a gain, or a higher one, is so many times less likely than what is seen.
+
+    `of` are the likelihoods of few pairs: among them one good one is reason to go on.
+    """
+    if len(seen) < FEW:
+        best = pair_tests.best_of(of, -math.inf)
+        return max(seen) < gain and best - pair_tests.best_of(of, gain) > math.log(times)
+    middle, _ = pair_tests.figures(seen)
+    reach = math.sqrt(2 * math.log(times)) * pair_tests.standard_error(seen)
+    return middle + reach < gain
 
 
 def sought(seen: Sequence[float], rule: Rule) -> float:

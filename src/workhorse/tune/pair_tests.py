@@ -11,9 +11,9 @@ from statistics import fmean, stdev
 # The noise of a pair: Student's t with so many degrees of freedom, of widths from below a quiet
 # machine's to chaos.
 TAIL = 4.0
-WIDTHS = tuple(0.003 * 1.5**step for step in range(11))  # 0.3 to 17 %
+WIDTHS = tuple(0.003 * 1.7**step for step in range(9))  # 0.3 to 21 %
 # Logarithms of the gains that are weighed against none, and the losses that count as none.
-GAINS = tuple(0.01 * 1.45**step for step in range(14))  # 1 % to × 3.5
+GAINS = tuple(0.01 * 1.6**step for step in range(11))  # 1 % to × 3
 EFFECTS = (*(-gain for gain in reversed(GAINS)), 0.0, *GAINS)
 FIRST_GAIN = len(GAINS) + 1
 
