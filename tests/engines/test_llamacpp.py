@@ -75,6 +75,17 @@ def test_the_environment_holds_what_the_plan_decided() -> None:
     assert bare.keys() <= {"LD_LIBRARY_PATH"}
 
 
+def test_threads_that_nap_do_not_poll() -> None:
+    planned = plan()
+    knows = (*planned.engine.knows, "--poll", "--poll-batch")
+    naps = replace(planned, engine=replace(planned.engine, knows=knows, bounded_wait=True))
+    argv = launch(naps, 1).argv
+    assert argv[argv.index("--poll") + 1] == argv[argv.index("--poll-batch") + 1] == "0"
+    assert (
+        "--poll" not in launch(replace(naps, engine=replace(planned.engine, knows=knows)), 1).argv
+    )
+
+
 def test_a_gpu_is_chosen_by_its_place_on_the_bus() -> None:
     added = environment(replace(plan(), gpu_index=1))
     assert added["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"

@@ -132,12 +132,15 @@ def test_glibc_versions_compare_as_numbers() -> None:
     assert not glibc_at_least("2.4", (2, 35))
 
 
-def test_spinning_is_bounded_where_openmp_waits() -> None:
+def test_spinning_is_bounded_where_threads_wait() -> None:
     host = builders.machine()
     assert choose_spin(builders.EMBEDDED, host, all_on_gpu=False)[0] == "bounded"
     assert choose_spin(builders.EMBEDDED, host, all_on_gpu=True)[0] == "default"
     no_openmp = replace(builders.EMBEDDED, openmp=False)
-    assert choose_spin(no_openmp, host, all_on_gpu=False)[0] == "default"
+    spin, reason = choose_spin(no_openmp, host, all_on_gpu=False)
+    assert spin == "default" and "Build it anew" in reason.because.en
+    sleeps = replace(no_openmp, bounded_wait=True)
+    assert choose_spin(sleeps, host, all_on_gpu=False)[0] == "bounded"
 
 
 def test_the_forecast_uses_the_bandwidth_of_the_same_pages() -> None:

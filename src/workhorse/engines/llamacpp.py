@@ -66,6 +66,9 @@ def settings(plan: Plan, port: int, host: str) -> tuple[str, ...]:
         ("--slots",),
         ("--metrics",),
     ]
+    if plan.engine.bounded_wait:
+        # Between two tokens its threads wait for a signal: polling would nap for minutes.
+        wanted += [("--poll", "0"), ("--poll-batch", "0")]
     if plan.shared_kv:
         wanted += [("--kv-unified",), ("--kv-unified-per-slot", str(plan.context_tokens))]
     if plan.states_dir is not None:

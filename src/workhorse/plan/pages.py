@@ -80,13 +80,24 @@ def choose_pages(machine: Machine) -> PageChoice:
 def choose_spin(
     build: EngineBuild, machine: Machine, *, all_on_gpu: bool
 ) -> tuple[Literal["bounded", "default"], Reason]:
-    """Bounded spinning wherever CPU threads wait for each other in OpenMP barriers.
+    """Bounded spinning wherever CPU threads wait for each other.
 
     Also on a host that is quiet now: a service runs for months, and one backup job turns an
-    unbounded spin from 115 into 1 to 5 tok/s (measured 2026-11).
+    unbounded spin from 115 into 1 to 5 tok/s (measured 2026-11), without OpenMP into 0.4.
     """
-    if all_on_gpu or build.openmp is False:
-        because = Text("No OpenMP barrier lies in the decode path.", "解码路径上没有 OpenMP 栅栏。")
+    if all_on_gpu:
+        because = Text(
+            "No CPU thread waits for another in the decode path.",
+            "解码路径上没有互相等待的 CPU 线程。",
+        )
+        return "default", Reason("spin", "default", because)
+    if build.openmp is False and not build.bounded_wait:
+        because = Text(
+            "This build's threads wait without giving the core back: one busy program beside it "
+            "makes it many times slower. Build it anew with `workhorse engine build`.",
+            "该构建的线程等待时不让出核心：旁边只要有一个繁忙程序就会慢很多倍。"
+            "请用 `workhorse engine build` 重新构建。",
+        )
         return "default", Reason("spin", "default", because)
     busy = machine.busy_cpus
     seen = (

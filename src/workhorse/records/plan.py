@@ -33,6 +33,7 @@ class EngineBuild:
     forms: tuple[str, ...] = ()  # how it takes the flags that changed; see llamacpp_flags.toml
     flash_attention: bool = True  # False: not seen to be right on a card; plans leave it off
     model_classes: tuple[str, ...] | None = None  # `architectures` of config.json; None: not told
+    bounded_wait: bool = False  # without OpenMP: its threads sleep when they wait
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ def manifest_of(folder: Path, **changes: Any) -> Manifest:
         compiler="clang version 22.1.8 (packaged)",
         options=("-DGGML_NATIVE=OFF",),
         openmp=False,
+        bounded_wait=True,
         glibc=held.glibc,
         licences=("llama.cpp: MIT",),
         built_at="2026-11-30T12:00:00+00:00",

@@ -285,7 +285,7 @@ def test_a_compiler_that_does_not_run(tmp_path: Path) -> None:
     broken.write_text("#!/bin/sh\necho 'no licence' >&2\nexit 1\n")
     broken.chmod(0o755)
     for compiler in (str(broken), str(tmp_path / "none")):
-        toolchain = Toolchain("system", "cmake", "ninja", compiler, compiler, (), True, {})
+        toolchain = Toolchain("system", "cmake", "ninja", compiler, compiler, (), True, False, {})
         with pytest.raises(AppError, match="does not run"):
             toolchain.name()
 

@@ -40,6 +40,7 @@ MANIFEST = Manifest(
     compiler="clang",
     options=(),
     openmp=False,
+    bounded_wait=True,
     glibc="2.17",
     licences=(),
     built_at="2026-11-30T12:00:00+00:00",
@@ -81,6 +82,7 @@ def test_more_instructions_go_before_newer() -> None:
         ({"needs_flags": ()}, "fewer instruction sets"),
         ({"architecture": "aarch64"}, "aarch64"),
         ({"glibc": "2.38"}, "glibc 2.38"),
+        ({"bounded_wait": False}, "never give the core back"),
     ],
 )
 def test_what_is_not_taken_says_why(changes: dict[str, object], words: str) -> None:
@@ -89,6 +91,12 @@ def test_what_is_not_taken_says_why(changes: dict[str, object], words: str) -> N
     assert choice.name is None
     assert choice.reason.value == "embedded"
     assert words in choice.rejected[0].because.en
+
+
+def test_one_whose_threads_spin_is_taken_where_the_embedded_engine_does_not_run() -> None:
+    spins = replace(MANIFEST, bounded_wait=False)
+    assert choose_build([Candidate(spins, True)], None, machine()).name == "b"
+    assert chosen(replace(spins, openmp=True)) == "b"
 
 
 def test_one_that_has_not_answered_here() -> None:

@@ -2,12 +2,14 @@
 
 import hashlib
 import platform
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import Protocol
 
@@ -49,6 +51,7 @@ from workhorse.text import Text
 
 # Objects and programs of all targets (measured 2026-11: 680 MB).
 NEEDED_BYTES = 900_000_000
+WAIT_HEADER = "bounded_wait.h"
 
 # Called with the folder of the finished build: says that it answers, or raises why not.
 Prove = Callable[[Path, Manifest], None]
@@ -182,6 +185,8 @@ class _Making:
         configure += [f"-DCMAKE_MAKE_PROGRAM={toolchain.ninja}"]
         configure += [f"-DCMAKE_C_COMPILER={toolchain.c_compiler}"]
         configure += [f"-DCMAKE_CXX_COMPILER={toolchain.cxx_compiler}"]
+        if toolchain.bounded_wait:
+            configure.append(f"-DCMAKE_C_FLAGS=-include {shlex.quote(str(self._wait_header()))}")
         with local_errors(self.log_path):
             self.logs.mkdir(parents=True, exist_ok=True)
             log = self.log_path.open("w", encoding="utf-8", buffering=1)
@@ -196,6 +201,16 @@ class _Making:
             if self.order.cuda is None:
                 return ()
             return self._plugin(self.order.cuda, toolchain, tools, tool)
+
+    def _wait_header(self) -> Path:
+        """A copy of what makes waiting threads sleep, where the compiler finds it."""
+        header = self.work / WAIT_HEADER
+        with local_errors(header):
+            text = files("workhorse.engines.supply").joinpath(WAIT_HEADER).read_bytes()
+            # Another time stamp would have ninja compile each file anew.
+            if not header.is_file() or header.read_bytes() != text:
+                header.write_bytes(text)
+        return header.resolve()
 
     def _plugin(
         self, order: CudaOrder, toolchain: Toolchain, tools: Path, tool: ToolRunner
@@ -268,6 +283,7 @@ class _Making:
             compiler=f"{toolchain.name()} ({order.compiler})",
             options=(*chosen, *cuda_words(order.cuda)),
             openmp=toolchain.openmp,
+            bounded_wait=toolchain.bounded_wait,
             licences=(
                 f"llama.cpp: {source.licence}",
                 *(linked if order.compiler == "packaged" else []),

@@ -52,6 +52,18 @@ def choose_build(
                 "It uses fewer instruction sets of this CPU than the embedded engine.",
                 "它使用的指令集少于内置引擎。",
             )
+        if (
+            why is None
+            and embedded_runs
+            and spins(manifest)
+            and not gpu_nearness(manifest, machine)
+        ):
+            why = Text(
+                "Its threads never give the core back while they wait: one busy program beside it "
+                "makes it 20 times slower than the embedded engine. Remove it and build it anew.",
+                "它的线程等待时从不让出核心：旁边有一个繁忙程序时，会比内置引擎慢 20 倍。"
+                "请删除后重新构建。",
+            )
         if why is None:
             fitting.append(manifest)
         else:
@@ -65,6 +77,11 @@ def choose_build(
     )
     rejected += [Rejected(one.name, older) for one in fitting if one is not best]
     return Choice(best.name, build_reason(best, machine), tuple(rejected))
+
+
+def spins(manifest: Manifest) -> bool:
+    """Whether its CPU threads wait for each other without an end to their spinning."""
+    return not manifest.openmp and not manifest.bounded_wait
 
 
 def unfit(candidate: Candidate, machine: Machine) -> Text | None:

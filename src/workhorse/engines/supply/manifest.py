@@ -67,6 +67,7 @@ class Manifest:
     # Whether attention on a card was seen to be right: clang has got it wrong (cuda_recipe.py).
     # `unproven`: plans leave it off until the card has shown it. None: there is no doubt of it.
     flash_attention: Literal["unproven", "proven"] | None = None
+    bounded_wait: bool = False  # its own threads sleep when they wait (bounded_wait.h)
     form: Literal[1] = 1  # of this record
 
     @property

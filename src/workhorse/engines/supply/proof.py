@@ -64,6 +64,7 @@ def proven_build(folder: Path, manifest: Manifest, proof: Proof) -> EngineBuild:
         needs_flags=manifest.needs_flags,
         gpu_architectures=architectures_reached(manifest),
         openmp=manifest.openmp,
+        bounded_wait=manifest.bounded_wait,
         library_dir=cublas_dir(folder, manifest),
         knows=proof.knows,
         source=f"{manifest.source.package} {manifest.source.version}, {manifest.compiler}",

@@ -42,6 +42,7 @@ class Toolchain:
     cxx_compiler: str
     options: tuple[str, ...]  # for cmake, beside those of the engine
     openmp: bool  # does it link OpenMP
+    bounded_wait: bool  # are ggml's own threads taught to sleep when they wait
     environment: Mapping[str, str]  # added to ours
     root: Path | None = None  # of the packages; None: the system's
 
@@ -112,6 +113,7 @@ def packaged_toolchain(tools: Path, progress: Progress) -> Toolchain:
             f"-DCMAKE_CXX_COMPILER_TARGET={target}",
         ),
         openmp=False,  # the package has no OpenMP runtime; ggml then uses its own threads
+        bounded_wait=platform.machine() == "x86_64",  # elsewhere ggml pauses in another way
         environment={
             "ZIG_GLOBAL_CACHE_DIR": str(root / "cache"),
             "ZIG_LOCAL_CACHE_DIR": str(root / "cache"),
@@ -146,6 +148,7 @@ def system_toolchain() -> Toolchain:
         cxx_compiler=str(paths["c++"]),
         options=(),
         openmp=True,
+        bounded_wait=False,
         environment={},
     )
 
