@@ -180,3 +180,65 @@ async def test_ctrl_c_keeps_the_finished_runs() -> None:
     assert [(run.output_tokens, run.error) for run in kept.runs] == [(3, None)] * 2
     assert "Stopped." in err.decode()
     assert "Traceback" not in err.decode()
+
+
+async def test_every_suite_has_its_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service, saved = PlainService(cached_tokens=12), tmp_path / "all.json"
+    async with serving(service) as url:
+        words = [
+            "--prompt-tokens",
+            "24",
+            "--output-tokens",
+            "4",
+            "--streams",
+            "1,2",
+            "--repeats",
+            "2",
+        ]
+        command = ["bench", url, "--what", "ladder,prompts,depths,prefix", *words, "--lang", "en"]
+        assert await asyncio.to_thread(main, [*command, "--save", str(saved)]) == 0
+    out, err = capsys.readouterr()
+    for said in (
+        "against serial",
+        "prompt tokens",
+        "context tokens",
+        "shared tokens",
+        "from cache",
+    ):
+        assert said in out
+    assert "Kept as run 1." in err
+    done = from_json(list[Measurement], saved.read_text(), what="it")
+    names = ["ladder"] * 2 + ["prompts"] * 2 + ["depths"] + ["prefix"] * 4
+    assert [one.scenario for one in done] == names
+    assert [one.cache_asked for one in done] == [False] * 4 + [True] + [False, True] * 2
+    assert all(one.seed is not None for one in done)
+    asked = [body["cache_prompt"] for body in service.streamed]
+    assert asked.count(True) == 3 + 3 + 5  # each with a warm-up
+
+
+async def test_chats_keep_their_requests_when_they_are_stopped() -> None:
+    """The second measured request hangs, and there the user has enough."""
+    process: asyncio.subprocess.Process | None = None
+
+    def interrupt(number: int) -> None:
+        if number == 4:  # a first look and the warm-up came before
+            service.hold = asyncio.Event()
+            assert process is not None
+            process.send_signal(signal.SIGINT)
+
+    service = PlainService(on_stream=interrupt)
+    async with serving(service) as url:
+        words = ["bench", url, "--what", "chat", "--streams", "1", "--json", "--lang", "en"]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "workhorse", *words,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        async with asyncio.timeout(100):
+            out, err = await process.communicate()
+    assert process.returncode == 1, err
+    (kept,) = from_json(list[Measurement], out, what="the output")
+    (run,) = kept.runs
+    assert (run.error, run.output_tokens) == (None, run.asked_output_tokens)
+    assert "Kept as run" in err.decode()

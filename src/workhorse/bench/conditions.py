@@ -125,14 +125,13 @@ class Sampler:
         return (*before[-1:], *(one for one in moved if one.at_s >= 0))
 
     def _run(self) -> None:
-        while True:
+        self._taken.append(self._sample())
+        while not self._stop.wait(self._every_s):
             self._taken.append(self._sample())
             if len(self._taken) >= SAMPLES_MAX:
                 self._taken = self._taken[::2]
                 self._every_s *= 2
-            if self._stop.is_set():
-                return
-            self._stop.wait(self._every_s)
+        self._taken.append(self._sample())
 
     def _sample(self) -> Sample:
         files, at_s = self._files, self._clock()
