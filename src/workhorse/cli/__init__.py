@@ -46,6 +46,10 @@ VERBS: dict[str, Text] = {
         "turn a BF16 model into FP16 for cards without BF16, safely",
         "将 BF16 模型安全地转换为 FP16，供不支持 BF16 的显卡使用",
     ),
+    "quantize": Text(
+        "make a GGUF file smaller, weighted by what matters, and measure what it lost",
+        "量化 GGUF 文件：按重要性加权，并测量质量损失",
+    ),
     "diagnose": Text(
         "find the cause of a failure in a log, and the fix", "从日志找出故障原因与解决办法"
     ),

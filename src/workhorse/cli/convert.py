@@ -1,4 +1,4 @@
-"""`workhorse convert`: a BF16 checkpoint as FP16, with a report of what that does to it."""
+"""`workhorse convert`: a BF16 checkpoint as FP16 with a report of what that does, or as GGUF."""
 
 import argparse
 import signal
@@ -8,10 +8,11 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from workhorse.cli.arguments import positive
+from workhorse.cli.convert_gguf import print_proof, prove_checkpoint, run_to_gguf
 from workhorse.cli.progress import LateBar
 from workhorse.cli.show import print_table, print_verdict
 from workhorse.codec import to_json
-from workhorse.errors import EXIT_GOOD, AppError
+from workhorse.errors import EXIT_GOOD, EXIT_NO, EXIT_USAGE, AppError
 from workhorse.text import Language, Text
 from workhorse.units import show_bandwidth, show_bytes, show_duration
 
@@ -32,11 +33,23 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
         "检查点目录（safetensors 或 pytorch_model.bin），或其中的索引或单个文件",
     )
     parser.add_argument("model", metavar="MODEL", help=model.in_language(language))
-    output = Text(
-        "the folder of the converted model; left out: beside the original, its name with -FP16",
-        "转换后模型的目录；省略则放在原模型旁，名称加 -FP16",
+    to = Text(
+        "what to make: a checkpoint of FP16, or a GGUF file by llama.cpp's own converter, which is "
+        "fetched first with PyTorch (default: fp16)",
+        "目标格式：FP16 检查点，或用 llama.cpp 自带的转换程序生成 GGUF 文件（首次会下载 PyTorch）；"
+        "默认 fp16",
     )
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help=output.in_language(language))
+    parser.add_argument(
+        "--to", choices=("fp16", "gguf"), default="fp16", help=to.in_language(language)
+    )
+    kind = Text("the weights of a GGUF file (default: bf16)", "GGUF 文件的权重类型（默认 bf16）")
+    parser.add_argument("--type", choices=("bf16", "f16", "q8_0"), help=kind.in_language(language))
+    output = Text(
+        "the folder or GGUF file to make; left out: beside the original, its name with -FP16 or "
+        "-BF16.gguf",
+        "要生成的目录或 GGUF 文件；省略则放在原模型旁，名称加 -FP16 或 -BF16.gguf",
+    )
+    parser.add_argument("--output", type=Path, metavar="PATH", help=output.in_language(language))
     overflow = Text(
         "what to do with tensors that hold values above 65504: stop and name them, keep these "
         "tensors exact as F32, or make such values ±65504 (default: fail)",
@@ -46,9 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     parser.add_argument(
         "--on-overflow",
         choices=("fail", "keep-f32", "clamp"),
-        default="fail",
         help=overflow.in_language(language),
     )
+    prove = Text(
+        "compare the new model with the original through the engine, on a fixed set of prompts",
+        "用固定的一组提示，通过引擎将新模型与原模型对比",
+    )
+    parser.add_argument("--prove", action="store_true", help=prove.in_language(language))
     threads = Text("cores to use (default: all, 16 at most)", "使用的核心数（默认全部，最多 16）")
     parser.add_argument("--threads", type=positive, metavar="N", help=threads.in_language(language))
 
@@ -56,6 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
 def run(args: argparse.Namespace) -> int:
     """Convert, verify, report; the report is also stored beside the model."""
     signal.signal(signal.SIGTERM, interrupt)
+    refuse_mixed(args)
+    if args.to == "gguf":
+        return run_to_gguf(args)
     try:
         with LateBar(CONVERTING, args.lang) as bar:
             done = converted(args, bar)
@@ -66,14 +86,33 @@ def run(args: argparse.Namespace) -> int:
         )
         print(f"workhorse: {words.in_language(args.lang)}", file=sys.stderr)
         raise
+    proof = prove_checkpoint(args, Path(done.target)) if args.prove else None
     if args.json:
-        print(to_json(done))
-        return EXIT_GOOD
-    print_ranges(done, args.lang)
-    print_files(done, args.lang)
-    sys.stdout.flush()
-    print_verdict(done.verdict, args.lang)
-    return EXIT_GOOD
+        print(to_json({"conversion": done, "proof": proof} if args.prove else done))
+    else:
+        print_ranges(done, args.lang)
+        print_files(done, args.lang)
+        sys.stdout.flush()
+        print_verdict(done.verdict, args.lang)
+        print_proof(proof, args.lang)
+    return EXIT_GOOD if proof is None or proof.holds else EXIT_NO
+
+
+def refuse_mixed(args: argparse.Namespace) -> None:
+    """AppError for options that mean nothing together."""
+    for flag, given, right in (
+        ("--type", args.type is not None, "gguf"),
+        ("--on-overflow", args.on_overflow is not None, "fp16"),
+    ):
+        if given and args.to != right:
+            raise AppError(
+                Text(
+                    f"{flag} goes with --to {right}, not with --to {args.to}.",
+                    f"{flag} 用于 --to {right}，不能用于 --to {args.to}。",
+                ),
+                Text("Leave one of them out.", "请去掉其中一个。"),
+                exit_code=EXIT_USAGE,
+            )
 
 
 def interrupt(_: int, __: FrameType | None) -> None:
@@ -86,17 +125,22 @@ def converted(args: argparse.Namespace, bar: LateBar) -> "Conversion":
     try:
         from workhorse.models.convert.job import Wish, convert
     except ImportError as error:
-        if error.name is None or error.name.partition(".")[0] != "numpy":
-            raise
-        raise AppError(
-            Text(f"NumPy does not load: {error}.", f"无法加载 NumPy：{error}。"),
-            Text(
-                f"Install it: {sys.executable} -m pip install 'numpy>=2,<3'",
-                f"请安装：{sys.executable} -m pip install 'numpy>=2,<3'",
-            ),
-        ) from error
-    wish = Wish(args.model, args.output, args.on_overflow, args.threads)
+        raise numpy_missing(error) from error
+    wish = Wish(args.model, args.output, args.on_overflow or "fail", args.threads)
     return convert(wish, bar.step)
+
+
+def numpy_missing(error: ImportError) -> AppError:
+    """What to say where NumPy does not load; any other failed import is raised again."""
+    if error.name is None or error.name.partition(".")[0] != "numpy":
+        raise error
+    return AppError(
+        Text(f"NumPy does not load: {error}.", f"无法加载 NumPy：{error}。"),
+        Text(
+            f"Install it: {sys.executable} -m pip install 'numpy>=2,<3'",
+            f"请安装：{sys.executable} -m pip install 'numpy>=2,<3'",
+        ),
+    )
 
 
 def print_ranges(done: "Conversion", language: Language) -> None:

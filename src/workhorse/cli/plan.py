@@ -37,6 +37,7 @@ from workhorse.text import Language, Text
 from workhorse.units import UNKNOWN, show_bytes, show_range, three_digits
 
 if TYPE_CHECKING:
+    from workhorse.plan.quality import Quality
     from workhorse.plan.speed import Experience
     from workhorse.plan.what_if import Parts
     from workhorse.up.decide import Ask
@@ -139,6 +140,16 @@ def learned_here() -> "tuple[Experience, ...]":
         return ()
 
 
+def measured_here(model: Model) -> "Quality | None":
+    """What `workhorse quantize` measured of this file; None: nothing, or no store to read."""
+    from workhorse.models.quantize.quality_store import FILE, QualityStore
+
+    try:
+        return QualityStore(places().data / FILE).of_file(Path(model.path))
+    except AppError:
+        return None
+
+
 def parts_of(args: argparse.Namespace) -> "Parts | None":
     """The machine that the options put together; None when they do not speak of one.
 
@@ -191,7 +202,10 @@ def compare(args: argparse.Namespace, ask: "Ask") -> int:
     for told in broken:
         print_error(told, args.lang)
     ground = look_around(ask, places())
-    rows = ranked(compared(model, ground.decide(model, ask.wish).plan) for model in models)
+    rows = ranked(
+        compared(model, ground.decide(model, ask.wish).plan, measured_here(model))
+        for model in models
+    )
     if args.json:
         print(to_json(rows))
     else:

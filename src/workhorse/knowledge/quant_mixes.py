@@ -29,6 +29,7 @@ class QuantMix:
 
     name: str
     base: str
+    file_type: int
     bits: float | None = None
     quality_lost: float | None = None
 
@@ -41,6 +42,7 @@ class MixRule:
     files: tuple[str, ...]
     type: str
     when: When = "always"
+    weighted: bool | None = None  # only with, or only without, an importance matrix
 
 
 @dataclass(frozen=True, slots=True)

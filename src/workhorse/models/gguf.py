@@ -119,6 +119,11 @@ def _read_file(path: Path) -> Header:
         return read_header(read_at, size_bytes, name=str(path))
 
 
+def read_header_of(path: Path) -> Header:
+    """The header of one GGUF file, of whatever kind; AppError as `read_gguf` raises."""
+    return _read_file(path)
+
+
 def _unreadable(path: Path, error: OSError | ValueError) -> AppError:
     why = (error.strerror if isinstance(error, OSError) else None) or str(error)
     if isinstance(error, FileNotFoundError):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from workhorse.knowledge.quant_losses import quant_loss
+from workhorse.plan.quality import Quality, quality_measured
 from workhorse.records import Estimate, Model, Plan
 from workhorse.text import Text
 
@@ -29,11 +30,12 @@ class Compared:
     kv_type: str
     decode_tokens_per_s: Estimate | None
     prefill_tokens_per_s: Estimate
-    quality: Text | None  # None: nobody has published what this quant costs
+    quality: Text | None  # None: neither measured here nor published
+    measured: Quality | None = None  # of this very file
 
 
-def compared(model: Model, plan: Plan) -> Compared:
-    """What a plan says of its model, for a comparison."""
+def compared(model: Model, plan: Plan, measured: Quality | None = None) -> Compared:
+    """What a plan says of its model, for a comparison; `measured`: what its file lost."""
     held = {group.device for group in plan.placement if group.group in ("layers", "experts")}
     fit: Fit = "cards"
     if plan.verdict.blocked:
@@ -55,7 +57,8 @@ def compared(model: Model, plan: Plan) -> Compared:
         kv_type=plan.kv_type_k,
         decode_tokens_per_s=plan.forecast.decode_tokens_per_s,
         prefill_tokens_per_s=plan.forecast.prefill_tokens_per_s,
-        quality=quality_note(model.quantisation),
+        quality=quality_measured(measured) if measured else quality_note(model.quantisation),
+        measured=measured,
     )
 
 

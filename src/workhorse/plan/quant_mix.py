@@ -51,14 +51,16 @@ def find_mix(name: str) -> QuantMix | None:
     return quant_mixes().get(name.upper())
 
 
-def requantised(tensors: Sequence[Tensor], mix: QuantMix, shape: Shape) -> tuple[Tensor, ...]:
+def requantised(
+    tensors: Sequence[Tensor], mix: QuantMix, shape: Shape, *, weighted: bool = False
+) -> tuple[Tensor, ...]:
     """The tensors as a file of that kind would have them, offsets from the first one.
 
     Types that are blocks already stay unless they are the source's own: only F32, F16 and BF16
-    are quantised, as the engine does without being told otherwise. Without an importance matrix,
-    as llama-quantize itself decides; publishers' own mixes (names with UD, XL) differ.
+    are quantised, as the engine does without being told otherwise. As llama-quantize itself
+    decides, `weighted` with an importance matrix; publishers' own mixes (names with UD, XL) differ.
     """
-    place, made = _Places(tensors, shape), {}
+    place, made = _Places(tensors, shape, weighted=weighted), {}
     for tensor in sorted(tensors, key=lambda t: (layer_of(t.name), t.name)):
         made[tensor.name] = place.type_of(tensor, mix)
     offset, out = 0, []
@@ -130,8 +132,8 @@ def layer_of(name: str) -> int:
 class _Places:
     """Where among its kind each tensor stands: some rules count layers as they come."""
 
-    def __init__(self, tensors: Sequence[Tensor], shape: Shape) -> None:
-        self._shape = shape
+    def __init__(self, tensors: Sequence[Tensor], shape: Shape, *, weighted: bool) -> None:
+        self._shape, self._weighted = shape, weighted
         names = {tensor.name for tensor in tensors}
         self._tied = "output.weight" not in names
         self._values = sum(self._part(name) == "attn_v" for name in names)
@@ -152,7 +154,7 @@ class _Places:
             self._value += 1
         if part == "ffn_down":
             self._down += 1
-        return _fitting(found, tensor.shape[0])
+        return fitting(found, tensor.shape[0])
 
     def _part(self, name: str) -> Part:
         if name == "output.weight":
@@ -168,6 +170,7 @@ class _Places:
             if (
                 rule.part == part
                 and mix.name in rule.files
+                and rule.weighted in (None, self._weighted)
                 and self._holds(rule.when, tensor, part)
             ):
                 return rule.type
@@ -218,7 +221,8 @@ def _is_quantised(tensor: Tensor) -> bool:
     )
 
 
-def _fitting(type_name: str, row: int) -> str:
+def fitting(type_name: str, row: int) -> str:
+    """The type, or what takes its place where a row of `row` elements is not whole blocks of it."""
     if row % quant(type_name).block_elements == 0:
         return type_name
     instead = fallbacks().get(type_name, type_name)
