@@ -47,7 +47,8 @@ def arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 def spelling(action: argparse.Action) -> str:
     """How to type it: `--context TOKENS`, `[MODEL]`."""
-    value = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+    told = action.metavar or action.dest.upper()
+    value = told if isinstance(told, str) else " ".join(told)
     if action.choices:
         value = "|".join(str(choice) for choice in action.choices)
     if not action.option_strings:
