@@ -58,6 +58,14 @@ VERBS: dict[str, Text] = {
         "逐项试验，找出本机最快的设置",
     ),
     "bench": Text("measure a running service", "测量正在运行的服务"),
+    "explain": Text(
+        "show where the time of a token goes, from the memory's ceiling to what was measured",
+        "查看每个 token 的时间花在哪里：从内存上限到实测速度",
+    ),
+    "report": Text(
+        "compare measured runs: tables and plots in one HTML file, or Markdown",
+        "对比多次测量：表格与图表，输出单个 HTML 文件或 Markdown",
+    ),
     "keys": Text("make, list and revoke the keys of the service", "创建、列出和吊销服务的密钥"),
     "usage": Text(
         "show what each key used: requests, tokens, time", "查看各密钥的用量：请求、token、时间"

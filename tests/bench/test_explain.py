@@ -1,0 +1,179 @@
+"""`workhorse explain` against services whose times are told, and as its user meets it."""
+
+import asyncio
+import json
+from dataclasses import replace
+from math import isclose
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from plain_service import PlainService, serving
+
+from running_fake import FakeEngine
+from workhorse.bench import attribution_service
+from workhorse.bench.attribution_job import Experiment, explain
+from workhorse.bench.attribution_service import (
+    ToldPlan,
+    engine_at,
+    kept_plan,
+    known_of,
+    own_file,
+    told_ceiling,
+)
+from workhorse.cli import main
+from workhorse.codec import from_json
+from workhorse.config import places
+from workhorse.errors import AppError
+from workhorse.plan.speed import Experience, Setup
+from workhorse.records import Attribution, SpeedTerm, Term
+from workhorse.store import Store
+from workhorse.text import Text, same
+
+from runs_to_report import measured, plan  # isort: skip
+
+SHORT = ["--rounds", "3", "--output-tokens", "12", "--prompt-tokens", "64"]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKHORSE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("WORKHORSE_API_KEY", raising=False)
+
+
+def silent(done: int, total: int) -> None:
+    assert 0 < done <= total
+
+
+def by_code(found: Attribution) -> dict[str, Term]:
+    return {term.code: term for term in found.terms}
+
+
+async def test_a_told_delay_is_found(fake_engine: FakeEngine, tmp_path: Path) -> None:
+    url = fake_engine("--gap-ms", "20", "--slots", "2", "--batch-slowdown", "0.5")
+    ceiling = told_ceiling(ToldPlan("x", attribution_service.Figure(100, 100, 100, same("x"))))
+    experiment = Experiment(64, 12, 3)
+    found = await explain(url, experiment, places(), on_progress=silent, ceiling=ceiling)
+    terms = by_code(found)
+    assert set(terms) == {"memory", "attention", "sampling", "rest", "delivery", "pauses"}
+    # The fake engine keeps its own times, and they are what its clock says.
+    assert isclose(terms["rest"].seconds, 0.010, rel_tol=0.05)
+    assert abs(terms["sampling"].seconds) < 0.001
+    assert found.token_s >= 0.0199 - terms["pauses"].seconds
+    own, _ = terms["rest"].bounds
+    assert own.high_s >= 0.009
+    assert sum(term.seconds for term in found.terms) == pytest.approx(found.token_s)
+    assert len(found.rounds) == 3
+
+
+class Gap(asyncio.Event):
+    """What a plain service waits for between two pieces: 5 ms."""
+
+    async def wait(self) -> Literal[True]:
+        await asyncio.sleep(0.005)
+        return True
+
+
+async def test_a_service_without_an_engines_clock() -> None:
+    async with serving(PlainService(hold=Gap())) as url:
+        found = await explain(url, Experiment(64, 12, 2), places(), on_progress=silent)
+    assert set(by_code(found)) <= {"attention", "rest", "pauses"}
+    assert found.ceiling_tokens_per_s is None
+    assert "reading memory" in by_code(found)["rest"].how.en
+
+
+async def test_failing_requests_end_in_one_error(fake_engine: FakeEngine) -> None:
+    url = fake_engine("--fail-after-tokens", "6", "--slots", "1")
+    with pytest.raises(AppError, match="does not serve"):
+        await explain(url, Experiment(64, 12, 2), places(), on_progress=silent)
+    url = fake_engine("--fail-after-tokens", "10", "--slots", "1")
+    with pytest.raises(AppError, match="two are needed"):
+        await explain(url, Experiment(64, 12, 2), places(), on_progress=silent)
+
+
+def test_a_table_with_bars_and_a_kept_record(
+    fake_engine: FakeEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, saved = fake_engine("--gap-ms", "5"), tmp_path / "found.json"
+    command = ["explain", url, *SHORT, "--ceiling", "400", "--save", str(saved)]
+    assert main([*command, "--lang", "en"]) == 0
+    out, err = capsys.readouterr()
+    assert "rest of the step, joined" in out
+    assert "█" in out
+    assert "Kept as explain-1." in err
+    kept = Store(places().store).attribution("explain-1")
+    assert from_json(Attribution, saved.read_text(), what="file") == kept
+    assert main([*command[:-2], "--json", "--lang", "zh"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["ceiling_tokens_per_s"]["value"] == 400
+    assert main([*command[:-2], "--lang", "zh"]) == 0
+    assert "其余（合并）" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wrong", [["--ceiling", "0"], ["--ceiling", "nan"], ["--rounds", "0"]])
+def test_options_that_make_no_sense(wrong: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", "http://127.0.0.1:9", *wrong])
+    assert ended.value.code == 2
+
+
+def test_one_round_is_refused_with_the_next_step(
+    fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", fake_engine(), *SHORT, "--rounds", "1", "--lang", "en"]) == 1
+    assert "--rounds" in capsys.readouterr().err
+
+
+def test_the_engines_port_and_key_are_its_own_words(tmp_path: Path) -> None:
+    folder = tmp_path / "42"
+    folder.mkdir()
+    (folder / "cmdline").write_bytes(b"llama-server\0--port\x0040001\0")
+    (folder / "environ").write_bytes(b"A=1\0LLAMA_API_KEY=abc=d\0")
+    engine = engine_at(42, "m", tmp_path)
+    assert engine is not None
+    assert engine.url == "http://127.0.0.1:40001"
+    assert engine.headers == {"Authorization": "Bearer abc=d"}
+    assert "abc" not in repr(engine)
+    (folder / "cmdline").write_bytes(b"llama-server\0--port\0x\0")
+    assert engine_at(42, "m", tmp_path) is None
+    assert engine_at(43, "m", tmp_path) is None
+    assert engine_at(None, "m", tmp_path) is None
+
+
+def test_the_plan_that_runs_is_found_in_the_store() -> None:
+    running = ToldPlan("a 7B", attribution_service.Figure(40, 32, 50, same("x")))
+    assert kept_plan(places(), running) is None
+    Store(places().store).add(
+        Experience("a 7B", "q4_0", Setup("llama.cpp 1", "huge", 2), 25.0, 20.0), measured()
+    )
+    assert kept_plan(places(), running) == plan()
+    other = replace_ceiling(running, 41.0)
+    assert kept_plan(places(), other) is None
+
+
+def replace_ceiling(told: ToldPlan, value: float) -> ToldPlan:
+    return ToldPlan(told.model_name, attribution_service.Figure(value, value, value, same("x")))
+
+
+def test_a_plan_whose_file_has_gone_still_tells_its_terms() -> None:
+    term = SpeedTerm("RAM", Text("layers", "各层开销"), 0.002, same("x"))
+    read = replace(term, what=Text("memory read", "读取内存"))
+    known = plan()
+    known = replace(known, forecast=replace(known.forecast, terms=(term, read)))
+    ceiling = known.forecast.ceiling_tokens_per_s
+    assert ceiling is not None
+    found = known_of(known, ceiling, 800)
+    assert found.kv_s is None
+    assert found.expected == ((term.what, 0.002),)
+
+
+@pytest.mark.parametrize("figures", [(0, 0, 0), (-1, 2, 3), (3, 4, 5), (float("nan"), 1, 1)])
+def test_a_ceiling_that_is_none_is_not_taken(figures: tuple[float, float, float]) -> None:
+    told = attribution_service.Figure(*figures, same(""))
+    assert told_ceiling(ToldPlan("m", told)) is None
+    assert told_ceiling(None) is None
+
+
+def test_nobody_elsewhere_is_taken_for_our_own() -> None:
+    assert own_file(places(), "http://192.0.2.1:8080") is None
+    assert own_file(places(), "http://127.0.0.1:1") is None
