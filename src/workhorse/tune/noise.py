@@ -6,10 +6,11 @@ the logarithm of a pair's ratio holds the difference and the noise of two measur
 *Better* changes the plan, so its errors are bounded. Two tests share the chance of error of a
 trial. A bet against "no gain", which may be looked at after every pair, accepts a large gain after
 few: it takes the noise to be symmetric with heavy tails (Student's t, four degrees of freedom) of a
-width that nobody knows. Wilcoxon's signed-rank test, at a few looks that share its part, accepts
-small gains: it only takes the noise to be symmetric. The trials of a run share the run's chance of
-error by their number, the first, which promise most, having most; so all of them together accept
-noise in at most `RUN_ERROR` of runs, however many trials there are.
+width that nobody knows, and leaves gains within ordinary noise to the other. Wilcoxon's signed-rank
+test, at a few looks that share its part, accepts small gains: it only takes the noise to be
+symmetric. The trials of a run share the run's chance of error by their number, the first, which
+promise most, having most; so all of them together accept noise in at most `RUN_ERROR` of runs,
+however many trials there are.
 
 *Worse* and *no difference* change nothing. They end a trial once a gain worth having, or one that
 could be shown within the pairs that are left, has become implausible. What that costs in missed
@@ -32,7 +33,7 @@ Judgement = Literal["better", "worse", "no difference"]
 # user, because real noise is not exactly as assumed.
 RUN_ERROR = 1 / 400
 # The trial of number n has a share of (k+1) / ((n+k)(n+k+1)) of it; all shares add up to 1.
-SHARE_OFFSET = 9
+SHARE_OFFSET = 19
 
 # A gain that is not worth a setting that differs from what the plan explains.
 LEAST_GAIN = 0.01
@@ -41,15 +42,15 @@ PAIRS_MAX = 128
 # also when a loss is called one.
 HOPELESS, SURELY_WORSE = 6.0, 12.0
 # Part of the chance of error that the bet has; the rest is the signed-rank test's, in equal parts
-# at these numbers of pairs (below 16 no ranks are as sure as needed).
-BET_SHARE = 0.4
-RANK_LOOKS = (16, 20, 26, 34, 45, 64, 90, 128)
+# at these numbers of pairs (of fewer no ranks are as sure as needed).
+BET_SHARE = 0.25
+RANK_LOOKS = (18, 22, 28, 36, 48, 64, 90, 128)
 # Between these numbers of pairs there is nothing to decide.
-LOOKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, *RANK_LOOKS)
+LOOKS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 15, *RANK_LOOKS)
 # Of fewer pairs one that was disturbed may decide, and their spread says little.
 FEW = 7
 # With more pairs the ranks are as sure as the bet, and cheaper to reckon.
-BET_PAIRS = 34
+BET_PAIRS = 28
 # Standard errors at the end that show a gain in most cases, and the part of such a gain that is
 # still sought: the noise seen so far may be higher than what comes.
 SHOWN_AT, SOUGHT_SHARE = 4.4, 0.7

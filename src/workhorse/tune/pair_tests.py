@@ -12,11 +12,14 @@ from statistics import fmean, stdev
 # machine's to chaos.
 TAIL = 4.0
 WIDTHS = tuple(0.003 * 1.7**step for step in range(9))  # 0.3 to 21 %
+FIRST_BET_WIDTH = 5  # 4 %: a gain has to stand out of ordinary noise before the bet is won
 # Logarithms of the gains that are weighed against none, and the losses that count as none.
 GAINS = tuple(0.01 * 1.6**step for step in range(11))  # 1 % to × 3
 EFFECTS = (*(-gain for gain in reversed(GAINS)), 0.0, *GAINS)
 FIRST_GAIN = len(GAINS) + 1
 
+# Finer than any measurement, and coarser than what arithmetic makes of equal figures.
+RESOLUTION_DIGITS = 7
 INTERVAL_FROM_PAIRS = 3
 # Student's t that 2.5 % exceed, for 1 to 10 degrees of freedom.
 STUDENT_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
@@ -42,12 +45,18 @@ def bet(of: Sequence[float]) -> float:
 
     The logarithm; `of` are their `likelihoods`. Averaged over gains and widths that were fixed
     before any pair was seen, so without a gain it exceeds log(1/α) at any time with a chance of at
-    most α (universal inference: Wasserman, Ramdas and Balakrishnan, PNAS 2020).
+    most α (universal inference: Wasserman, Ramdas and Balakrishnan, PNAS 2020). The average leaves
+    narrow noise out: a clock with two speeds gives the same figure a few times by chance.
     """
-    with_gain = of[FIRST_GAIN * len(WIDTHS) :]
+    widths = len(WIDTHS)
+    with_gain = [
+        of[at * widths + width]
+        for at in range(FIRST_GAIN, len(EFFECTS))
+        for width in range(FIRST_BET_WIDTH, widths)
+    ]
     top = max(with_gain)
     average = top + math.log(sum(math.exp(x - top) for x in with_gain) / len(with_gain))
-    return average - max(of[: FIRST_GAIN * len(WIDTHS)])
+    return average - max(of[: FIRST_GAIN * widths])
 
 
 def best_of(of: Sequence[float], low: float, high: float = math.inf) -> float:
@@ -67,9 +76,10 @@ def signed_rank_chance(seen: Sequence[float]) -> float:
     It only takes the noise to be symmetric: a blow of any size is one rank. Equal sizes share their
     rank, rounded against the gain; a pair without a difference counts against it.
     """
-    sizes = sorted(map(abs, seen))
+    rounded = [round(x, RESOLUTION_DIGITS) for x in seen]
+    sizes = sorted(map(abs, rounded))
     total = 0.0
-    for x in seen:
+    for x in rounded:
         if x > 0:
             first, last = sizes.index(x), len(sizes) - sizes[::-1].index(x)
             total += (first + 1 + last) / 2
