@@ -17,6 +17,7 @@ FACTS = UnitFacts(
     data_folder="/var/lib/workhorse",
     user="daemon",
     home_is_needed=False,
+    tmp_is_needed=False,
     cards=False,
     cpus=(),
     memory_nodes=None,
@@ -30,6 +31,7 @@ KINDS = {
     "interleaved": replace(FACTS, cpus=(0, 1), memory_nodes=(0, 1)),
     "low port": replace(FACTS, port=80, local_only=False),
     "home": replace(FACTS, home_is_needed=True, data_folder="/home/a b/work%h"),
+    "below /tmp": replace(FACTS, tmp_is_needed=True, data_folder="/tmp/data"),
     "user's own": replace(FACTS, user=None),
     "odd words": replace(FACTS, command=("/usr/bin/true", 'a "b" $HOME %n \\ c; d', "")),
 }

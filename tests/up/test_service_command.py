@@ -77,6 +77,25 @@ def test_files_of_the_settings_may_lie_in_a_home_folder(
         assert said in capsys.readouterr().out
 
 
+def test_what_the_program_stands_on_is_not_hidden_from_it(
+    asked: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment in /opt may stand on a Python that lies in a home folder."""
+    words = ["service", "install", *asked[:-1], "--dry-run"]
+    monkeypatch.setattr("workhorse.cli.service.HOMES", ("/homes",))
+    monkeypatch.setattr("workhorse.cli.service.TEMPORARY", ("/temporary/",))
+    for base, home, temporary in (
+        ("/usr", "yes", "yes"),
+        ("/homes/me/python", "read-only", "yes"),
+        ("/temporary/python", "yes", "no"),
+    ):
+        monkeypatch.setattr("sys.base_prefix", base)
+        assert main(words) == 0
+        said = capsys.readouterr().out
+        assert f"\nProtectHome={home}\n" in said
+        assert f"\nPrivateTmp={temporary}\n" in said
+
+
 def test_installed_shown_and_removed(
     tmp_path: Path, asked: list[str], notes: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

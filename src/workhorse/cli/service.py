@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import workhorse
 from workhorse.cli.arguments import add_choices, add_model, ask_of, port
 from workhorse.cli.progress import FETCHING, LateBar
 from workhorse.codec import to_json
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 ACTIONS = ("install", "show", "remove")
 DEFAULT_NAME = "workhorse"
-HOMES = ("/home", "/root", "/run/user")  # what ProtectHome= hides; systemd.exec(5)
+# What ProtectHome= and PrivateTmp= hide; systemd.exec(5)
+HOMES = ("/home", "/root", "/run/user")
+TEMPORARY = ("/tmp/", "/var/tmp/")  # noqa: S108
 
 
 def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
@@ -158,6 +161,9 @@ def facts_of(
     command = up_command(args, data)
     files = [*command, str(data), *(plan.model_path for plan in plans), *named_files(settings)]
     files += [plan.engine.command[0] for plan in plans]
+    # An environment may stand on a Python, and on sources, that lie elsewhere.
+    files += [sys.prefix, sys.base_prefix, workhorse.__file__]
+    files += [os.path.realpath(name) for name in files if name.startswith("/")]
     pins = {plan.memory_nodes for plan in plans}
     pinned = pins.pop() if len(pins) == 1 else None
     cpus = sorted({cpu for plan in plans for cpu in plan.cpus}) if pinned is not None else []
@@ -168,7 +174,8 @@ def facts_of(
         port=listens,
         data_folder=str(data),
         user=None if args.user else args.as_user or owner_of(data),
-        home_is_needed=any(word.startswith(HOMES) for word in [*files, sys.prefix]),
+        home_is_needed=any(word.startswith(HOMES) for word in files),
+        tmp_is_needed=any(word.startswith(TEMPORARY) for word in files),
         cards=any(plan.gpu_index is not None for plan in plans),
         cpus=tuple(cpus),
         memory_nodes=pinned,

@@ -29,6 +29,7 @@ class UnitFacts:
     data_folder: str  # WORKHORSE_HOME
     user: str | None  # None: a unit of the user's own manager
     home_is_needed: bool  # something of it lies below /home or /root
+    tmp_is_needed: bool  # or below /tmp
     cards: bool
     cpus: tuple[int, ...]  # (): not pinned
     memory_nodes: tuple[int, ...] | None
@@ -155,7 +156,10 @@ def _system_sandbox(facts: UnitFacts) -> Iterator[Line]:
         yield "ProtectHome=read-only", "The program, the model or the data lie below a home folder."
     else:
         yield "ProtectHome=yes", ""
-    yield "PrivateTmp=yes", ""
+    if facts.tmp_is_needed:
+        yield "PrivateTmp=no", "The program, the model or the data lie below /tmp."
+    else:
+        yield "PrivateTmp=yes", ""
     if facts.cards:
         yield "DevicePolicy=closed", ""
         yield "DeviceAllow=char-nvidia* rw", "The cards, and nothing else of the machine."
