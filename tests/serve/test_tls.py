@@ -181,7 +181,7 @@ async def silent(gateway: Gateway) -> tuple[asyncio.StreamReader, asyncio.Stream
 async def test_who_never_ends_the_handshake_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workhorse.serve.door.HANDSHAKE_S", 0.1)
+    monkeypatch.setattr("workhorse.serve.door.HANDSHAKE_S", 1)
     gateway = Gateway(build_app(Roster(), activity=Activity()), written(tmp_path))
     await gateway.start(port=0)
     try:

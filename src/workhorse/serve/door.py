@@ -25,7 +25,7 @@ BACKLOG = 1024  # clients that may connect in the same moment
 HEADER_LINE_BYTES, HEADER_COUNT = 8190, 128  # aiohttp's; Apache has 8190 and 100 (2026-11)
 # The answer of one whose body is not read reaches it only if the rest of it is taken in.
 LINGER_S = 2.0
-HANDSHAKE_S = 10.0
+HANDSHAKE_S = 10
 # Handshakes under way; a real one takes some round trips, so the oldest gives way to a new one.
 HANDSHAKES = 256
 # A peer that is gone without a word: probed after 30 s, given up after another 30 (tcp(7)).
