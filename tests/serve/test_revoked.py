@@ -77,6 +77,7 @@ async def test_it_ends_the_answers_of_that_key_alone_and_says_why(
         status, said = await asyncio.wait_for(asking[0], PATIENCE_S)
         assert status == (200 if stream else 401)
         assert "This key was revoked." in said
+        assert '"type":"authentication_error"' in said
         if stream:
             assert said.rstrip().rpartition("\n\n")[2].startswith('data: {"error"')
         assert not asking[1].done()

@@ -90,7 +90,7 @@ class Proxy:
                 if why is None or task is None or to_client.response is None:
                     raise
                 task.uncancel()
-                return await to_client.end_in(why)
+                return await to_client.end_in(why, 401)
 
     async def compute(self, request: web.Request) -> web.Response:
         """A request that makes the engine work and has no stream: embeddings, rerank."""

@@ -132,6 +132,6 @@ def _refuse_busy(error: Busy) -> web.Response:
     return response
 
 
-def stream_refusal(error: AppError) -> dict[str, Any]:
-    """The error document for a stream whose status is out already."""
-    return refusal(502, str(error), error.speaker)
+def stream_refusal(error: AppError, status: int = 502) -> dict[str, Any]:
+    """The error document for a stream whose status is out already, and was another one."""
+    return refusal(status, str(error), error.speaker)
