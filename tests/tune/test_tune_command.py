@@ -138,11 +138,22 @@ def test_what_it_found_is_used_shown_and_taken_back(bed: Bed, tmp_path: Path) ->
     assert shown.returncode == EXIT_GOOD, shown.stderr
     assert "load mode, pages mmap" in shown.stdout
     assert "crashed" in shown.stdout
+    replayed = json.loads(bed.run("tune", "--dry-run", "--json", "--context", "256").stdout)
+    assert len(replayed["steps"]) == len(tuned["trials"])
+    assert replayed["kept"] == tuned["changes"]
     undone = bed.run("tune", "--undo", "--lang", "zh")
     assert undone.returncode == EXIT_GOOD, undone.stderr
     assert "已撤销 1 个" in undone.stdout
     assert load_mode(bed) == "none"
     assert bed.run("tune", "--undo").returncode == EXIT_NO
+
+
+def test_a_dry_run_starts_nothing_and_says_what_would_be_tried(bed: Bed) -> None:
+    done = bed.run("tune", "--context", "256", "--dry-run")
+    assert done.returncode == EXIT_GOOD, done.stderr
+    assert "What would be tried" in done.stdout
+    assert "There is one memory node" in done.stdout or "memory nodes" in done.stdout
+    assert not (bed.home / "logs").exists()
 
 
 def test_one_tunes_at_a_time(bed: Bed) -> None:

@@ -13,19 +13,26 @@ from typing import TYPE_CHECKING
 from workhorse.cli.arguments import add_choices, add_model, ask_of
 from workhorse.cli.parser import not_taken
 from workhorse.cli.progress import FETCHING, LateBar
-from workhorse.cli.show import print_table, print_verdict
+from workhorse.cli.show import print_verdict
 from workhorse.cli.tune_live import LiveTeller
+from workhorse.cli.tune_tables import (
+    check_report,
+    print_replay,
+    print_space,
+    print_trials,
+    stopped_words,
+    tell_end,
+)
 from workhorse.codec import to_json
 from workhorse.config import Places, places
 from workhorse.errors import EXIT_FAILED, EXIT_GOOD, EXIT_NO, AppError
 from workhorse.text import Language, Text
-from workhorse.tune import tell
+from workhorse.tune.tell import VARIABLES
 
 if TYPE_CHECKING:
     from workhorse.tune.given import Given
     from workhorse.tune.history import History, Tuning
     from workhorse.tune.tell import Tuned
-    from workhorse.tune.trial import Trial
     from workhorse.up.decide import Ask, Decision
 
 DURATION = re.compile(r"(?:(\d{1,3})h)?(?:(\d{1,4})m)?(?:(\d{1,5})s)?")
@@ -85,6 +92,14 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     )
     other = parser.add_mutually_exclusive_group()
     other.add_argument(
+        "--dry-run",
+        action="store_true",
+        help=words(
+            "start nothing: decide the stored trials anew, or say what would be tried",
+            "不启动任何引擎：重新判定已存的试验，或列出将要尝试的设置",
+        ),
+    )
+    other.add_argument(
         "--show",
         action="store_true",
         help=words("show the latest tuning of this model", "显示该模型最近一次调优"),
@@ -117,9 +132,9 @@ def duration(word: str) -> float:
 def names(word: str) -> tuple[str, ...]:
     """Variables from `threads,kv`; known ones alone, as argparse wants it."""
     wanted = tuple(dict.fromkeys(part.strip() for part in word.split(",") if part.strip()))
-    unknown = [name for name in wanted if name not in tell.VARIABLES]
+    unknown = [name for name in wanted if name not in VARIABLES]
     if unknown or not wanted:
-        listed = ", ".join(tell.VARIABLES)
+        listed = ", ".join(VARIABLES)
         raise not_taken(
             Text(
                 f"there is no variable {', '.join(unknown) or word!r}; there are {listed}",
@@ -147,6 +162,8 @@ def run(args: argparse.Namespace) -> int:
         return undo(ask, where, args)
     if args.show:
         return show(ask, where, args)
+    if args.dry_run:
+        return dry_run(ask, where, args)
     check_report(args.report)
     decision = decided(ask, where, args.lang)
     print_verdict(decision.plan.verdict, args.lang, stderr=True)
@@ -242,85 +259,6 @@ async def until_stopped(
         return None
 
 
-def stopped_words(args: argparse.Namespace) -> Text:
-    """What becomes of a tuning that was stopped."""
-    command = f"workhorse tune {args.model}" if args.model else "workhorse tune"
-    return Text(
-        f"Stopped. What was tried is kept: `{command}` goes on.",
-        f"已停止。试验记录已保存：`{command}` 会继续。",
-    )
-
-
-def tell_end(tuned: "Tuned", args: argparse.Namespace) -> None:
-    """What was changed, what it gave, how sure; or the whole as JSON."""
-    write_report(tuned, args)
-    if args.json:
-        print(to_json(tuned))
-        return
-    print_changes(tuned, args.lang)
-    print(tell.conclusion(tuned).in_language(args.lang))
-    print(tuned.finished.why.in_language(args.lang))
-    if tuned.not_kept_because is not None:
-        print(tuned.not_kept_because.in_language(args.lang))
-    if tuned.kept:
-        words = Text(
-            "The next `workhorse up` uses it; `workhorse tune --undo` takes it back.",
-            "下次 `workhorse up` 会使用它；`workhorse tune --undo` 可撤销。",
-        )
-        print(words.in_language(args.lang))
-
-
-def print_changes(tuned: "Tuned", language: Language) -> None:
-    """What was changed, what it gave and how sure that is."""
-    rows = [
-        (
-            f"{tell.variable_name(change.variable).in_language(language)} {change.value}",
-            tell.percent_range(trial.ratio, trial.interval),
-            str(len(trial.pairs)),
-            trial.why.in_language(language),
-        )
-        for change, trial in tell.gains(tuned)
-    ]
-    if rows:
-        head = (
-            Text("changed to", "改为"),
-            Text("it gave (95 %)", "收益（95%）"),
-            Text("rounds", "轮数"),
-            Text("how sure", "可信度"),
-        )
-        print_table(Text("What was changed", "更改"), head, rows, language)
-
-
-def print_trials(trials: "tuple[Trial, ...]", language: Language) -> None:
-    """Every trial, with why it was what it was."""
-    head = (*tell.HEAD, Text("why", "说明"))
-    rows = [(*tell.row(trial, language), trial.why.in_language(language)) for trial in trials]
-    print_table(Text("Trials", "试验"), head, rows, language)
-
-
-def check_report(path: Path | None) -> None:
-    """An AppError before the trials when their report could not be written after them."""
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        raise AppError(
-            Text(f"{path} cannot be written.", f"无法写入 {path}。"),
-            Text("Name a file in a directory that exists.", "请指定已有目录中的文件。"),
-        )
-
-
-def write_report(tuned: "Tuned", args: argparse.Namespace) -> None:
-    """The story as Markdown, where it is wanted."""
-    if args.report is None:
-        return
-    try:
-        args.report.write_text(tell.story(tuned, args.lang), encoding="utf-8")
-    except OSError as error:
-        raise AppError(
-            Text(f"{args.report} cannot be written: {error}.", f"无法写入 {args.report}：{error}"),
-            Text("`workhorse tune --show --report FILE` writes it again.",
-                 "可用 `workhorse tune --show --report FILE` 重新生成。"),
-        ) from error  # fmt: skip
-
-
 def latest(ask: "Ask", where: Places, language: Language) -> "tuple[History, Tuning]":
     """The latest tuning of the asked model; AppError when there is none."""
     from workhorse.tune.fingerprint import model_key
@@ -376,3 +314,33 @@ def undo(ask: "Ask", where: Places, args: argparse.Namespace) -> int:
     else:
         print(words.in_language(args.lang))
     return EXIT_GOOD if count else EXIT_NO
+
+
+def dry_run(ask: "Ask", where: Places, args: argparse.Namespace) -> int:
+    """Decide the stored trials of the model anew; without any, say what would be tried."""
+    from workhorse.tune.fingerprint import model_key
+    from workhorse.tune.history import History
+    from workhorse.tune.job import PAIRS_MAX
+    from workhorse.tune.replay import replay
+    from workhorse.tune.search import Limits
+    from workhorse.tune.space import space_of
+
+    decision = decided(ask, where, args.lang)
+    given = given_of(decision, ask, where, args)
+    history = History(where.tuning)
+    tuning = history.latest(model_key(decision.model), given.goal)
+    trials = () if tuning is None else history.trials(tuning)
+    if tuning is None or not trials:
+        around = space_of(given, ())
+        if args.json:
+            print(to_json(around))
+        else:
+            print_space(around, args.lang)
+        return EXIT_GOOD
+    then = tuning.given
+    found = replay(lambda kept: space_of(then, kept), trials, Limits(), pairs_max=PAIRS_MAX)
+    if args.json:
+        print(to_json(found))
+    else:
+        print_replay(found, args.lang)
+    return EXIT_GOOD

@@ -40,8 +40,9 @@ from workhorse.tune.variables import Space
 FINAL_PAIRS = 10
 # Of the time, what it may take; it is kept back from the trials.
 FINAL_SHARE, FINAL_LONGEST_S = 0.25, 120.0
-# A trial without a decision ends: a difference so small is not worth the time of others.
-PAIRS_MAX = 32
+# A trial without a decision ends: a difference so small is not worth the time of others. One of
+# the looks of `noise.py`, some two minutes.
+PAIRS_MAX = 64
 
 HERE = DirectoryFiles(Path("/"))
 

@@ -17,7 +17,7 @@ from workhorse.tune.trial import Goal
 
 # A round is long enough that the arrival of one token does not matter, and short enough that what
 # disturbs a machine falls into few of them.
-ROUND_S = 2.0
+ROUND_S = 1.0
 # The prompt is read once after each start and then kept; so long may that take.
 PROMPT_S = 5.0
 PROMPTS_TOKENS = (STANDARD.prompt_tokens, 512, 256, 128, 64)

@@ -65,7 +65,7 @@ def replay(
 
 def judged(trial: Trial, rule: Rule) -> tuple[Outcome | None, int | None]:
     """The outcome of a trial's pairs, and how many of them told; what failed stays as it was."""
-    if not trial.pairs:
+    if not trial.pairs or trial.outcome not in OUTCOMES.values():
         return trial.outcome, 0
     for count in range(1, len(trial.pairs) + 1):
         said = judge(trial.pairs[:count], rule)
