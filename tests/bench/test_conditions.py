@@ -216,6 +216,14 @@ def test_each_disturbance_has_its_doubt(told: dict[str, Any], code: str) -> None
     assert codes(*every(**told)) == [code]
 
 
+def test_work_before_the_run_is_no_doubt_where_the_run_itself_was_watched() -> None:
+    seen = measurement(*every(other_cpus=0.0))
+    assert seen.conditions.machine is not None
+    machine = replace(seen.conditions.machine, busy_cpus=float(CPUS))
+    busy_before = replace(seen, conditions=replace(seen.conditions, machine=machine))
+    assert doubts(busy_before).findings == ()
+
+
 def test_a_card_whose_clock_falls() -> None:
     falling = [Sample(2.0 * i, cards=card(sm_clock_mhz=1500 - 20 * i)) for i in range(9)]
     assert codes(*falling) == ["bench-clock-drift"]

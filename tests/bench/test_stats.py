@@ -179,6 +179,39 @@ def test_a_measurement_survives_storing() -> None:
     assert from_json(Measurement, to_json(stored), what="it") == stored
 
 
+def test_suites_of_prompts_are_judged_by_their_prompts() -> None:
+    slower = [steady(100, first_s=0.5), steady(140, first_s=0.5), steady(90, first_s=0.5)]
+    assert codes(*slower) == ["bench-spread"]
+    of_prompts = replace(measurement(*slower), scenario="prompts")
+    assert doubts(of_prompts).findings == ()
+    first_s = (0.5, 0.9, 0.5, 0.8)
+    late = replace(measurement(*(steady(100, first_s=s) for s in first_s)), scenario="prompts")
+    assert [finding.code for finding in doubts(late).findings] == ["bench-spread"]
+
+
+def test_prompts_that_missed_the_cache_are_told() -> None:
+    shared = replace(measurement(*[steady(100, cached=0)] * 3), shared_tokens=600, cache_asked=True)
+    assert [finding.code for finding in doubts(shared).findings] == ["bench-cache-missed"]
+    hit = replace(measurement(*[steady(100, cached=600)] * 3), shared_tokens=600, cache_asked=True)
+    assert doubts(hit).findings == ()
+    assert stats.summarise(hit).cached_share == pytest.approx(600 / 768)
+
+
+def test_requests_that_differ_are_held_against_their_own_sizes() -> None:
+    def one(prompt: int, output: int, sent_s: float) -> Run:
+        asked = {"asked_prompt_tokens": prompt, "asked_output_tokens": 100, "sent_s": sent_s}
+        return replace(steady(50, tokens=output, prompt=prompt), **asked)
+
+    mixed = replace(measurement(one(50, 100, 0.0), one(900, 100, 10.0)), scenario="chat")
+    assert doubts(mixed).findings == ()
+    total = stats.summarise(mixed).total_tokens_per_s
+    assert total is not None
+    assert total.median == pytest.approx(200 / (10.0 + 0.5 + 99 / 50))
+    short = replace(measurement(one(50, 60, 0.0), one(900, 100, 10.0)), scenario="chat")
+    (finding,) = doubts(short).findings
+    assert "60 of 100 tokens" in finding.seen.en
+
+
 TIMES = st.floats(0, 1e6)
 COUNTS = st.integers(0, 10**6)
 RUNS = st.builds(

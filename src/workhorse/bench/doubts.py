@@ -9,6 +9,7 @@ from workhorse.bench.stats import (
     decode_tokens_per_s,
     is_mixed,
     known,
+    prefill_tokens_per_s,
     rounds,
     spread,
     total_tokens_per_s,
@@ -30,6 +31,9 @@ ACCURACY_SHARE = 0.02
 # Prefill is linear in the prompt or worse: a length off by this much shifts TTFT as much.
 LENGTH_SHARE = 0.05
 
+# Scenarios whose figure is the prompt: their answers are too short to say anything of decode.
+OF_PROMPTS = ("prompts", "prefix")
+
 SOURCE = "workhorse bench"
 
 
@@ -46,7 +50,7 @@ def doubts(measurement: Measurement) -> Verdict:
         busy_host(measurement),
         unsteady(measurement),
         all_at_once(good),
-        coarse_pieces(good),
+        None if measurement.scenario in OF_PROMPTS else coarse_pieces(good),
         uncounted(good),
         *machine_doubts(measurement),
     )
@@ -221,6 +225,8 @@ def busy_host(measurement: Measurement) -> Finding | None:
     machine = measurement.conditions.machine
     if machine is None or machine.busy_cpus is None:
         return None
+    if any(one.other_cpus is not None for one in measurement.conditions.samples):
+        return None  # what was so meanwhile says more: see `doubts_machine`
     if machine.busy_cpus <= SPREAD_SHARE * len(machine.limits.cpus):
         return None
     return doubt(
@@ -245,7 +251,10 @@ def unsteady(measurement: Measurement) -> Finding | None:
     if is_mixed(measurement):
         return None  # its requests are meant to differ
     series = decode_by_round(measurement)
-    if measurement.streams > 1:
+    if measurement.scenario in OF_PROMPTS:
+        prefills = (known(map(prefill_tokens_per_s, one)) for one in rounds(measurement.runs))
+        series = tuple(median(values) for values in prefills if values)
+    elif measurement.streams > 1:
         series = tuple(known(map(total_tokens_per_s, rounds(measurement.runs)))) or series
     whole = spread(series)
     if whole is None or whole.share <= SPREAD_SHARE:

@@ -151,6 +151,8 @@ def hurt_by(measurement: Measurement, late_s: float) -> Text | None:
         for run in measurement.runs
         if decode_tokens_per_s(run) is not None
     ]
+    if measurement.shared_tokens == measurement.prompt_tokens:
+        firsts_s = []  # the whole prompt was kept: decode alone is measured
     if spans_s and late_s > ACCURACY_SHARE * median(spans_s):
         return Text("decode", "解码速度")
     if firsts_s and late_s > TTFT_SHARE * median(firsts_s):

@@ -95,13 +95,10 @@ def title_of(url: str, rows: Sequence[Measurement]) -> Text:
             f"{url}: more requests at a time; prompts of {prompt} tokens, answers of {answer}",
             f"{url}：并发阶梯；提示词 {prompt} token，回答 {answer} token",
         ),
-        "prompts": Text(f"{url}: prompts of several lengths", f"{url}：不同长度的提示词"),
-        "depths": Text(
-            f"{url}: decode behind contexts of several depths",
-            f"{url}：不同上下文深度下的解码",
-        ),
+        "prompts": Text(f"{url}: prompts", f"{url}：提示词长度"),
+        "depths": Text(f"{url}: depths", f"{url}：上下文深度"),
         "prefix": Text(
-            f"{url}: prompts of {prompt} tokens that share their beginning",
+            f"{url}: prompts of {prompt} tokens, begun alike",
             f"{url}：有共同前缀的提示词，{prompt} token",
         ),
         "chat": Text(
