@@ -114,7 +114,7 @@ class Surface:
     def at(self, kept: tuple[Change, ...]) -> Point:
         """The point that these changes lead to."""
         point = list(self.start)
-        for change in (part for change in kept for part in change.parts):
+        for change in (part for made in kept for part in made.parts):
             place = next(n for n, d in enumerate(self.dials) if d.name == change.variable)
             point[place] = self.dials[place].values.index(change.value)
         return tuple(point)

@@ -98,7 +98,8 @@ def set_numa(now: Settings, value: str) -> Plan | Refusal:
     if value == LOCAL:
         return replace(now.plan, memory_nodes=None)
     wanted = cpu_list(value)
-    if not wanted or allowed_memory(now.machine, wanted) != wanted:
+    known = {node.index for node in now.machine.nodes}
+    if not wanted or not set(wanted) <= known or allowed_memory(now.machine, wanted) != wanted:
         return Refusal(
             Text(f"Nodes {value} have no memory for us.", f"节点 {value} 没有可用内存。")
         )
