@@ -208,16 +208,21 @@ def show(
             if verdict.findings:
                 print(f"{side}:", file=sys.stderr if args.json else sys.stdout)
                 print_verdict(verdict, args.lang, stderr=args.json)
-    for one in lost:
-        allowed = show_share(args.max_loss or 0.0)
-        most = show_share(1 - (one.interval or (1.0, 1.0))[0])
-        least = show_share(1 - (one.interval or (1.0, 1.0))[1])
-        figure = FIGURES[one.figure]
-        words = Text(
-            f"B lost {least} to {most} of {figure.en} in {one.scenario}; {allowed} is allowed.",
-            f"B 在 {one.scenario} 场景的 {figure.zh} 下降了 {least} 至 {most}，允许 {allowed}。",
-        )
+    for figure in lost:
+        words = loss_of(figure, args.max_loss or 0.0)
         print(words.in_language(args.lang), file=sys.stderr if args.json else sys.stdout)
+
+
+def loss_of(one: Compared, allowed: float) -> Text:
+    """How much slower B surely is."""
+    low, high = one.interval or (1.0, 1.0)
+    most, least = show_share(1 - low), show_share(1 - high)
+    figure = FIGURES[one.figure]
+    limit = show_share(allowed)
+    return Text(
+        f"B lost {least} to {most} of {figure.en} in {one.scenario}; {limit} is allowed.",
+        f"B 在 {one.scenario} 场景的 {figure.zh} 下降了 {least} 至 {most}，允许 {limit}。",
+    )
 
 
 def row(one: Compared, language: Language) -> tuple[str, ...]:
