@@ -220,8 +220,8 @@ def test_another_user_is_told_where_he_may_not_write(bundle: Path) -> None:
 
 def test_two_at_once_do_not_meet(bundle: Path, tmp_path: Path) -> None:
     with (
-        carried_install.alone(tmp_path),
-        pytest.raises(Refusal, match="Another install"),
+        carried_install.alone(tmp_path / "app"),
+        pytest.raises(Refusal, match="Another process"),
     ):
         install(bundle, tmp_path, Line())
 

@@ -56,7 +56,7 @@ def record_of(name: str, **changes: Any) -> Manifest:
         ptx=(),
         compiler="clang",
         options=(),
-        openmp=False,
+        openmp=True,
         glibc="2.17",
         licences=("llama.cpp: MIT",),
         built_at="2026-11-30T12:00:00+00:00",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from small_bundles import ORDER, plain_wheel
 
-from workhorse.bundle.order import PYTHONS, pinned_for, wheel_platforms
+from workhorse.bundle.order import PYTHONS, glibc_of, pinned_for, wheel_platforms
 from workhorse.bundle.own_wheel import write_own_wheel
 from workhorse.bundle.wheels import bring_wheels, read_lock
 from workhorse.errors import AppError
@@ -50,6 +50,15 @@ def test_wheels_for_an_older_c_library_run_too() -> None:
     assert "manylinux2014_x86_64" in wheel_platforms("x86_64", "2.17")
     assert "manylinux2014_x86_64" not in wheel_platforms("x86_64", "2.16")
     assert "manylinux_2_18_x86_64" not in wheel_platforms("x86_64", "2.17")
+
+
+def test_a_wheel_says_what_c_library_it_needs() -> None:
+    several = "manylinux1_x86_64.manylinux_2_28_x86_64.manylinux_2_5_x86_64"
+    assert glibc_of(f"propcache-0.5.4-cp311-cp311-{several}.whl") == "2.5"
+    assert glibc_of("numpy-2.4.6-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl") == (
+        "2.27"
+    )
+    assert glibc_of("rich-15.0.0-py3-none-any.whl") is None
 
 
 @pytest.fixture
@@ -107,8 +116,9 @@ def test_what_pip_cannot_get_is_told(
 ) -> None:
     simple, lock = registry
     one = replace(X86, pythons=("3.12",))
-    with pytest.raises(AppError, match=r"for Python 3.12 and glibc 2.16 cannot be had"):
+    with pytest.raises(AppError, match=r"3.12 and glibc 2.16 cannot be had: .* C library") as told:
         bring_wheels(replace(one, glibc="2.16"), lock, tmp_path / "s", quiet)
+    assert told.value.exit_code == 3
     wrong = lock.replace(lock.split("sha256:")[1][:64], "0" * 64)
     with pytest.raises(AppError, match="not the file that is pinned"):
         bring_wheels(one, wrong, tmp_path / "s", quiet)

@@ -1,10 +1,11 @@
 """A bundle as one uncompressed tar, or in pieces for a FAT32 stick: written, checked, unpacked."""
 
 import hashlib
+import io
 import os
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -14,9 +15,11 @@ from workhorse.bundle.carried.files import told_of_disk
 from workhorse.bundle.carried.manifest import (
     FILES_MAX,
     MANIFEST,
+    File,
     Manifest,
     is_inside,
     parse,
+    to_document,
 )
 from workhorse.errors import EXIT_NO, EXIT_USAGE, AppError
 from workhorse.models.fetch import Progress
@@ -93,36 +96,40 @@ def part_of(path: Path) -> Path:
 
 
 def write_tar(
-    folder: Path, manifest: Manifest, target: Path, piece_bytes: int | None, progress: Progress
-) -> list[Path]:
-    """Pack a finished folder; no file has its name before all are whole. Raises AppError, Refusal.
+    paths: Mapping[str, Path],
+    manifest_of: Callable[[tuple[File, ...]], Manifest],
+    target: Path,
+    piece_bytes: int | None,
+    progress: Progress,
+) -> tuple[list[Path], Manifest]:
+    """Pack files by their paths in the bundle; none has its name before all are whole.
 
-    The manifest comes last: a tar that was cut off has none.
+    Each original is read once, and nothing is copied besides. The manifest is made of their
+    hashes and comes last: a tar that was cut off has none. Raises AppError, Refusal.
     """
-    names = [*(file.path for file in manifest.files), MANIFEST]
-    total_bytes = manifest.n_bytes + len(names) * _MEMBER_BYTES
+    sizes = {name: path.stat().st_size for name, path in paths.items()}
+    total_bytes = sum(sizes.values()) + (len(paths) + 1) * _MEMBER_BYTES
     check_space(target.absolute().parent, total_bytes)
     top = target.name.removesuffix(".tar")
-    pieces = _Pieces(target, piece_bytes)
+    pieces, files, done_bytes = _Pieces(target, piece_bytes), list[File](), 0
     with told_of_disk(target):
         try:
-            # A fixed form: long names and large files go into pax headers, with nothing of who
-            # made it.
             with tarfile.open(
                 fileobj=pieces,  # type: ignore[call-overload]
                 mode="w|",
                 format=tarfile.PAX_FORMAT,
                 copybufsize=CHUNK_BYTES,
             ) as tar:
-                done_bytes = 0
-                for name in names:
-                    path = folder / name
+                for name, path in sorted(paths.items()):
                     with path.open("rb") as file:
-                        member = tarfile.TarInfo(f"{top}/{name}")
-                        member.size = os.fstat(file.fileno()).st_size
-                        member.mode = 0o755 if os.access(path, os.X_OK) else 0o644
-                        tar.addfile(member, _Watched(file, done_bytes, total_bytes, progress))
-                        done_bytes += member.size
+                        watched = _Watched(file, done_bytes, total_bytes, progress)
+                        executable = os.access(path, os.X_OK)
+                        _add(tar, f"{top}/{name}", sizes[name], watched, executable=executable)
+                    files.append(File(name, watched.sha256, sizes[name]))
+                    done_bytes += sizes[name]
+                manifest = manifest_of(tuple(files))
+                document = to_document(manifest)
+                _add(tar, f"{top}/{MANIFEST}", len(document), io.BytesIO(document))
             pieces.close()
             for path in pieces.paths:
                 part_of(path).rename(path)
@@ -130,18 +137,35 @@ def write_tar(
             pieces.close()
             for path in pieces.paths:
                 part_of(path).unlink(missing_ok=True)
-    return pieces.paths
+    return pieces.paths, manifest
+
+
+def _add(
+    tar: tarfile.TarFile, name: str, size: int, content: object, *, executable: bool = False
+) -> None:
+    """One member, with nothing in it of who made it and when."""
+    member = tarfile.TarInfo(name)
+    member.size = size
+    member.mode = 0o755 if executable else 0o644
+    tar.addfile(member, content)  # type: ignore[arg-type]
 
 
 class _Watched:
-    """A file that tells how far it was read."""
+    """A file that is hashed as it is read, and tells how far that is."""
 
     def __init__(self, file: IO[bytes], before: int, total: int, progress: Progress) -> None:
         self._file, self._done, self._total, self._progress = file, before, total, progress
+        self._digest = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        """Of all that was read, in hex."""
+        return self._digest.hexdigest()
 
     def read(self, size: int = -1) -> bytes:
         """The next bytes."""
         chunk = self._file.read(size)
+        self._digest.update(chunk)
         self._done += len(chunk)
         self._progress(self._done, self._total)
         return chunk

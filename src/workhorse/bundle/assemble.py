@@ -1,17 +1,15 @@
 """Writes the folder of a bundle: whole under its name, or `NAME.part` to go on from."""
 
-import fcntl
 import hashlib
 import os
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from workhorse import __version__
 from workhorse.bundle.carried.check import CHUNK_BYTES, opened_plainly
-from workhorse.bundle.carried.files import Moved, place, told_of_disk
+from workhorse.bundle.carried.files import Moved, alone, place, told_of_disk
 from workhorse.bundle.carried.manifest import MANIFEST, File, Manifest, Target, to_document
 from workhorse.bundle.order import Order
 from workhorse.bundle.sources import Source
@@ -44,7 +42,7 @@ def assemble(target: Path, sources: Sequence[Source], order: Order, progress: Pr
     goes on. Memory stays small, each byte is read twice at most. Raises Refusal and AppError.
     """
     part = part_of(target)
-    with told_of_disk(target), _alone(part):
+    with told_of_disk(target), alone(part):
         paths = {path: origin for source in sources for path, origin in source.files}
         _remove_strangers(part, set(paths))
         sizes = {path: origin.stat().st_size for path, origin in paths.items()}
@@ -64,40 +62,33 @@ def assemble(target: Path, sources: Sequence[Source], order: Order, progress: Pr
                 made.unlink(missing_ok=True)
                 place(origin, made, moved)
         files = tuple(File(path, *_hashed(part / path, moved)) for path in sorted(paths))
-        manifest = Manifest(
-            __version__,
-            datetime.now(UTC).isoformat(timespec="seconds"),
-            Target(order.architecture, order.glibc, order.pythons, order.cpu),
-            files,
-            tuple(source.part for source in sources),
-        )
+        manifest = manifest_of(files, sources, order)
         _write(part / MANIFEST, to_document(manifest))
         part.rename(target)
         sync_folder(target.absolute().parent)
     return manifest
 
 
+def manifest_of(files: tuple[File, ...], sources: Sequence[Source], order: Order) -> Manifest:
+    """What a bundle of these files says of itself."""
+    parts = tuple(source.part for source in sources)
+    glibc = max((source.glibc for source in sources if source.glibc), key=_minor, default="2.17")
+    return Manifest(
+        __version__,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        Target(order.architecture, glibc, order.pythons, order.cpu),
+        files,
+        parts,
+    )
+
+
+def _minor(glibc: str) -> int:
+    return int(glibc.split(".")[1])
+
+
 def part_of(target: Path) -> Path:
     """Where a bundle grows."""
     return target.with_name(target.name + ".part")
-
-
-@contextmanager
-def _alone(part: Path) -> Iterator[None]:
-    """One process at a time makes a bundle; AppError for the second."""
-    part.mkdir(exist_ok=True)
-    handle = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise AppError(
-                Text(f"Another process is making {part}.", f"另一个进程正在制作 {part}。"),
-                Text("Wait for it, then try again.", "请等它结束后再试。"),
-            ) from error
-        yield
-    finally:
-        os.close(handle)
 
 
 def _remove_strangers(part: Path, wanted: set[str]) -> None:
@@ -151,8 +142,3 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def remove(folder: Path) -> None:
-    """Remove a folder that was needed for a while."""
-    shutil.rmtree(folder, ignore_errors=True)

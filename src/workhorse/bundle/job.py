@@ -1,16 +1,17 @@
 """Making, checking and installing a bundle on one screen each."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from workhorse import __version__
 from workhorse.bundle.archive import compare_tar, piece_name, unpack_tar, write_tar
-from workhorse.bundle.assemble import assemble, refuse_taken, remove
+from workhorse.bundle.assemble import assemble, manifest_of, refuse_taken
 from workhorse.bundle.carried.check import Difference, compare_folder
+from workhorse.bundle.carried.files import alone, told_of_disk
 from workhorse.bundle.carried.install import Installed, install
 from workhorse.bundle.carried.manifest import Manifest, read_manifest
 from workhorse.bundle.carried.words import Refusal, Words
@@ -30,7 +31,6 @@ from workhorse.engines.supply.builds import Build
 from workhorse.errors import AppError
 from workhorse.models.embedded import embedded_model
 from workhorse.models.fetch import Progress
-from workhorse.models.part_file import local_errors
 from workhorse.text import Text
 
 
@@ -68,15 +68,13 @@ def create(wish: Wish, where: Places, tell: Tell, lock: str | None = None) -> Ma
     first = piece_name(wish.output, 1) if wish.piece_bytes else wish.output
     refuse_taken(first)
     store = where.data / "bundles"
-    with local_errors(store):
-        store.mkdir(parents=True, exist_ok=True)
-    tell.stage(Text("fetching packages", "获取软件包"))
-    wheels = bring_wheels(wish.order, lock or read_lock(), store / "wheels", tell.progress)
-    tell.stage(Text("fetching the model", "获取模型"))
-    default = embedded_model(where.data, tell.progress)
-    tell.stage(Text("collecting the files", "汇集文件"))
-    with local_errors(store), TemporaryDirectory(dir=store, prefix=".own-") as scratch:
-        own = describe_own(write_own_wheel(Path(scratch)), wish.order.pythons)
+    with app_errors(), told_of_disk(store), alone(store / "making"):
+        tell.stage(Text("fetching packages", "获取软件包"))
+        wheels = bring_wheels(wish.order, lock or read_lock(), store / "wheels", tell.progress)
+        tell.stage(Text("fetching the model", "获取模型"))
+        default = embedded_model(where.data, tell.progress)
+        tell.stage(Text(f"writing {wish.output.name}", f"写入 {wish.output.name}"))
+        own = describe_own(write_own_wheel(store / "making"), wish.order.pythons)
         sources: list[Source] = [
             script_source(__version__),
             *(wheel_source(wheel, wish.order.architecture) for wheel in (own, *wheels)),
@@ -84,25 +82,23 @@ def create(wish: Wish, where: Places, tell: Tell, lock: str | None = None) -> Ma
             *(engine_sources(wish.build) if wish.build else ()),
             *map(model_source, dict.fromkeys((*wish.models, default))),
         ]
-        refuse_same_names(sources)
-        return write(wish, sources, store, tell)
+        return write(wish, sources, tell.progress)
 
 
-def write(wish: Wish, sources: Sequence[Source], store: Path, tell: Tell) -> Made:
-    """The folder; or the tar by way of a folder of links beside the models."""
-    with app_errors():
-        if wish.output.suffix != ".tar":
-            manifest = assemble(wish.output, sources, wish.order, tell.progress)
-            return Made((wish.output,), manifest)
-        staged = store / wish.output.stem
-        remove(staged)
-        manifest = assemble(staged, sources, wish.order, tell.progress)
-        tell.stage(Text(f"writing {wish.output.name}", f"写入 {wish.output.name}"))
-        try:
-            paths = write_tar(staged, manifest, wish.output, wish.piece_bytes, tell.progress)
-        finally:
-            remove(staged)
-        return Made(tuple(paths), manifest)
+def write(wish: Wish, sources: Sequence[Source], progress: Progress) -> Made:
+    """The folder, the tar or its pieces."""
+    paths = by_path(sources)
+    if wish.output.suffix != ".tar":
+        manifest = assemble(wish.output, sources, wish.order, progress)
+        return Made((wish.output,), manifest)
+    written, manifest = write_tar(
+        paths,
+        lambda files: manifest_of(files, sources, wish.order),
+        wish.output,
+        wish.piece_bytes,
+        progress,
+    )
+    return Made(tuple(written), manifest)
 
 
 def verify(path: Path, progress: Progress) -> tuple[Manifest, Difference]:
@@ -131,29 +127,33 @@ def install_bundle(path: Path, prefix: Path, tell: Tell) -> Installed:
     with app_errors():
         if path.is_dir():
             return install(path, prefix, Teller(tell))
-        with local_errors(prefix):
-            prefix.mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(dir=prefix, prefix=".bundle-") as scratch:
+        scratch = prefix / ".bundle"
+        with told_of_disk(prefix), alone(scratch):
+            unpacked = scratch / "bundle"
+            shutil.rmtree(unpacked, ignore_errors=True)  # of an install that was killed
+            try:
                 tell.stage(Text(f"unpacking {path.name}", f"解压 {path.name}"))
-                unpacked = Path(scratch, "bundle")
                 unpack_tar(path, unpacked, tell.progress)
                 return install(unpacked, prefix, Teller(tell))
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
 
 
-def refuse_same_names(sources: Sequence[Source]) -> None:
-    """AppError when two models would lie at one place."""
-    seen: dict[str, Path] = {}
+def by_path(sources: Sequence[Source]) -> dict[str, Path]:
+    """Every file by its path in the bundle; AppError when two would lie at one place."""
+    found: dict[str, Path] = {}
     for source in sources:
         for path, origin in source.files:
-            if path in seen:
+            if path in found:
                 raise AppError(
                     Text(
-                        f"{seen[path]} and {origin} have the same name.",
-                        f"{seen[path]} 与 {origin} 同名。",
+                        f"{found[path]} and {origin} have the same name.",
+                        f"{found[path]} 与 {origin} 同名。",
                     ),
                     Text("Rename one of them.", "请重命名其中一个。"),
                 )
-            seen[path] = origin
+            found[path] = origin
+    return found
 
 
 @contextmanager

@@ -18,6 +18,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 GLIBC_ASSUMED = "2.28"
 # The oldest C library that wheels are tagged for (PEP 600; manylinux1 is 2.5).
 _OLDEST_MINOR = 5
+_OLD_NAMES = {"manylinux2014": 17, "manylinux2010": 12, "manylinux1": 5}
 _MARKER = re.compile(r"python_full_version (<|>=) '(\d+(?:\.\d+)*)'")
 
 
@@ -111,8 +112,19 @@ def wheel_platforms(architecture: str, glibc: str) -> list[str]:
     """The platform tags of wheels that run there, the newest first (PEP 600 and its old names)."""
     newest = int(glibc.split(".")[1])
     tags = [f"manylinux_2_{minor}_{architecture}" for minor in range(newest, _OLDEST_MINOR - 1, -1)]
-    old = {"manylinux2014": 17, "manylinux2010": 12, "manylinux1": 5}
-    return tags + [f"{name}_{architecture}" for name, minor in old.items() if newest >= minor]
+    old = [f"{name}_{architecture}" for name, minor in _OLD_NAMES.items() if newest >= minor]
+    return tags + old
+
+
+def glibc_of(wheel: str) -> str | None:
+    """The oldest C library that a wheel runs on, by its file name; None: it has no compiled code.
+
+    A wheel with several tags runs where any of them does.
+    """
+    tags = wheel.removesuffix(".whl").rpartition("-")[2].split(".")
+    minors = [int(found[1]) for tag in tags if (found := re.match(r"manylinux_2_(\d+)_", tag))]
+    minors += [_OLD_NAMES[name] for tag in tags if (name := tag.partition("_")[0]) in _OLD_NAMES]
+    return f"2.{min(minors)}" if minors else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ def write_own_wheel(folder: Path) -> Path:
     """Write the wheel into `folder`; returns its path. Raises AppError, OSError."""
     path = folder / f"workhorse-{__version__}-py3-none-any.whl"
     info = f"workhorse-{__version__}.dist-info"
+    # An earlier bundle may hold the same file under a second name.
+    path.unlink(missing_ok=True)
     record: list[str] = []
     with (
         as_file(files("workhorse")) as package,

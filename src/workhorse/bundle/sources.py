@@ -7,6 +7,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from workhorse.bundle.carried.manifest import Part
+from workhorse.bundle.order import glibc_of
 from workhorse.bundle.wheels import Wheel
 from workhorse.engines.find import EMBEDDED_NEEDS, PACKAGE
 from workhorse.engines.openmp import LIBRARY, download
@@ -36,6 +37,7 @@ class Source:
 
     part: Part
     files: tuple[tuple[str, Path], ...]
+    glibc: str | None = None  # the oldest C library that it runs on; None: any
 
 
 def wheel_source(wheel: Wheel, architecture: str) -> Source:
@@ -52,7 +54,7 @@ def wheel_source(wheel: Wheel, architecture: str) -> Source:
         wheel.pythons,
         tuple(needs),
     )
-    return Source(part, ((path, wheel.path),))
+    return Source(part, ((path, wheel.path),), glibc_of(wheel.path.name))
 
 
 def engine_sources(build: Build) -> list[Source]:
@@ -83,7 +85,7 @@ def engine_sources(build: Build) -> list[Source]:
         needs_flags=manifest.needs_flags,
         may_pass_on=not any("NVIDIA" in line for line in manifest.licences),
     )
-    found = [Source(part, there)]
+    found = [Source(part, there, manifest.glibc)]
     cublas = build.folder.parent / CUBLAS_FOLDER
     if (manifest.sass or manifest.ptx) and cublas.is_dir():
         found.append(_cublas(cublas))

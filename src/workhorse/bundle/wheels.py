@@ -12,7 +12,7 @@ from pathlib import Path
 
 from workhorse.bundle.order import Order, Pinned, pinned_for, wheel_platforms
 from workhorse.engines.supply.packages import run_pip, write_requirements
-from workhorse.errors import AppError
+from workhorse.errors import EXIT_NO, AppError
 from workhorse.models.fetch import Progress
 from workhorse.models.part_file import local_errors, sha256_of
 from workhorse.text import Text
@@ -20,6 +20,8 @@ from workhorse.text import Text
 LOCK = "run.lock"  # made by scripts/lock
 _WHOLE = "whole"  # names the lock whose wheels a folder has
 _LICENCE_MAX = 120
+# pip's words (26.3) where an index has no fitting file, and where it reaches no index.
+_NO_WHEEL = "Could not find a version that satisfies"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +71,7 @@ def _downloaded(
         for tag in wheel_platforms(order.architecture, order.glibc)
         for word in ("--platform", tag)
     ]
-    what = Text(
-        f"The packages for Python {python} and glibc {order.glibc}",
-        f"适用于 Python {python}、glibc {order.glibc} 的软件包",
-    )
-    run_pip(
-        ["download", "--no-deps", "--only-binary=:all:", "--require-hashes", "--dest", str(folder),
-         "--python-version", python, "--implementation", "cp", *tags, "-r", str(wanted)],
-        what,
-        progress,
-        scratch=folder / "scratch",
-    )  # fmt: skip
+    _download(python, order, tags, wanted, progress)
     named = {_plain(package.name): package.version for package in packages}
     for path in _wheels(folder):  # of an earlier lock
         name, number = path.name.split("-")[:2]
@@ -89,6 +81,39 @@ def _downloaded(
     with local_errors(folder):
         (folder / _WHOLE).write_text(mark, "ascii")
     return paths
+
+
+def _download(
+    python: str, order: Order, tags: Sequence[str], wanted: Path, progress: Progress
+) -> None:
+    """Have pip bring the wheels beside the file that names them; those that are there stay."""
+    what = Text(
+        f"The packages for Python {python} and glibc {order.glibc}",
+        f"适用于 Python {python}、glibc {order.glibc} 的软件包",
+    )
+    folder = wanted.parent
+    try:
+        run_pip(
+            ["download", "--no-deps", "--only-binary=:all:", "--require-hashes",
+             "--dest", str(folder), "--python-version", python, "--implementation", "cp",
+             *tags, "-r", str(wanted)],
+            what,
+            progress,
+            scratch=folder / "scratch",
+        )  # fmt: skip
+    except AppError as error:
+        if _NO_WHEEL not in error.what.en:
+            raise
+        raise AppError(
+            error.what,
+            Text(
+                "Check that pip reaches its index (PIP_INDEX_URL). If it does, no wheel fits so "
+                "old a C library (NumPy: glibc 2.27 or newer, 2026-11) or this Python (--python).",
+                "请确认 pip 能访问软件源（PIP_INDEX_URL）。若能访问，则没有适合这么旧的 C 库"
+                "（NumPy 需 glibc 2.27 或更新，2026-11）或该 Python（--python）的 wheel。",
+            ),
+            exit_code=EXIT_NO,
+        ) from error
 
 
 def _checked(folder: Path, packages: Sequence[Pinned]) -> list[Path]:

@@ -47,6 +47,27 @@ def place(source: Path, target: Path, moved: Moved, *, may_link: bool = True) ->
 
 
 @contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One process at a time works in `folder`, made when it is not there; Refusal for the second.
+
+    The lock ends with the process, however that ends. Raises OSError.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Refusal(
+                Words(f"Another process is at work in {folder}.", f"另一个进程正在使用 {folder}。"),
+                Words("Wait for it, then try again.", "请等它结束后再试。"),
+            ) from error
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
 def told_of_disk(path: Path) -> Iterator[None]:
     """Turns what the disk refuses into a Refusal that names `path`."""
     try:

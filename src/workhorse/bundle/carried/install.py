@@ -7,7 +7,6 @@
 Before that last rename the old command does what it did; the same install, run again, goes on.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -16,14 +15,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from .check import compare_folder, refuse_difference
-from .files import place, told_of_disk
+from .files import alone, place, told_of_disk
 from .manifest import MANIFEST, Manifest, Part, read_manifest
 from .target import Here, look, refuse_full, refuse_unfit, runs
 from .words import Refusal, Words
@@ -67,7 +66,7 @@ def install(bundle: Path, prefix: Path, tell: Tell) -> Installed:
     tell.stage(Words("checking every file of the bundle", "核对离线包的全部文件"))
     refuse_difference(compare_folder(bundle, manifest, tell.progress))
     refuse_others_models(manifest, prefix)
-    with told_of_disk(prefix), alone(prefix):
+    with told_of_disk(prefix), alone(prefix / "app"):
         refuse_full(bundle, manifest, prefix, here.python)
         tell.stage(Words("installing the programs", "安装程序"))
         environment = make_environment(bundle, manifest, here, prefix / "app")
@@ -81,26 +80,6 @@ def install(bundle: Path, prefix: Path, tell: Tell) -> Installed:
         command = write_command(prefix, environment)
     models = tuple(prefix / part.files[0] for part in manifest.of_kind("model"))
     return Installed(command, models, tuple(names))
-
-
-@contextmanager
-def alone(prefix: Path) -> Iterator[None]:
-    """One install into a folder at a time; Refusal for the second."""
-    (prefix / "app").mkdir(parents=True, exist_ok=True)
-    handle = os.open(prefix / "app", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Refusal(
-                Words(
-                    f"Another install into {prefix} is at work.", f"另一个安装正在写入 {prefix}。"
-                ),
-                Words("Wait for it, then try again.", "请等它结束后再试。"),
-            ) from error
-        yield
-    finally:
-        os.close(handle)
 
 
 def refuse_others_models(manifest: Manifest, prefix: Path) -> None:
