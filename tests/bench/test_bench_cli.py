@@ -4,10 +4,12 @@ import asyncio
 import json
 import signal
 import socket
+import ssl
 import sys
 from pathlib import Path
 
 import pytest
+import trustme
 from plain_service import PlainService, serving
 
 from running_fake import FakeEngine
@@ -242,3 +244,17 @@ async def test_chats_keep_their_requests_when_they_are_stopped() -> None:
     (run,) = kept.runs
     assert (run.error, run.output_tokens) == (None, run.asked_output_tokens)
     assert "Kept as run" in err.decode()
+
+
+async def test_https_with_a_certificate_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    async with serving(PlainService(), context) as url:
+        command = ["bench", url, "--output-tokens", "2", "--lang", "en"]
+        assert await asyncio.to_thread(main, command) == 1
+        assert "not trusted" in capsys.readouterr().err
+        trusting = [*command, "--ca-file", str(tmp_path / "ca.pem")]
+        assert await asyncio.to_thread(main, trusting) == 0
