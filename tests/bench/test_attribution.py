@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workhorse.bench.attribution import Known, attribute, measured, timed, whole_rounds
+from workhorse.bench.attribution import Known, attribute, clock_of, measured, timed, whole_rounds
 from workhorse.bench.attribution_doubts import Seen, judge
-from workhorse.records import Estimate, Run, Term, Timed
+from workhorse.records import CardSample, Estimate, Run, Sample, Term, Timed
 from workhorse.records.attribution import Variant
 from workhorse.text import Text, same
 
@@ -26,7 +26,7 @@ class World:
         self.noise = noise
         self.memory, self.kv, self.attention = 8e-3, 0.5e-3, 1.2e-3
         self.sampling, self.rest, self.delivery = 0.2e-3, 3e-3, 0.1e-3
-        self.gateway, self.pauses, self.own = 0.4e-3, 0.3e-3, 0.6e-3
+        self.gateway, self.pauses, self.own = 0.4e-3, 1.3e-3, 0.6e-3
 
     @property
     def truth(self) -> dict[str, float]:
@@ -200,6 +200,21 @@ def test_a_pause_is_told_from_tokens_that_come_in_pairs() -> None:
     assert found.depth_tokens == 768 + 20
 
 
+def test_what_was_caught_up_is_no_pause() -> None:
+    """One piece is half a second late, the next nine come with it, and the last is on time."""
+    late = [0.01 * n if n < 10 or n > 60 else max(0.01 * n, 0.6) for n in range(80)]
+    found = timed("whole", run(*late))
+    assert found is not None
+    assert found.paused_s == 0
+
+
+def test_a_pause_behind_the_engine_is_not_taken_from_its_own_time() -> None:
+    held_up = Timed("whole", 0.030, 0.010, 0.020, DEEP)
+    own = Timed("whole", 0.030, 0.010, 0.0299, DEEP)
+    assert isclose(by_code(attribute([[held_up]] * 2, Known()))["rest"].seconds, 0.020)
+    assert isclose(by_code(attribute([[own]] * 2, Known()))["rest"].seconds, 0.0199)
+
+
 @pytest.mark.parametrize(
     "broken",
     [run(), run(1.0), run(1.0, 1.0), run(1.0, 2.0, error="gone"), run(1.0, 2.0, output_tokens=0)],
@@ -216,3 +231,30 @@ def test_doubts_name_what_was_seen() -> None:
         assert f"bench-explain-{code}" in found
     assert found["bench-explain-largest"].seen.en.startswith("The largest loss: rest")
     assert judge(terms, (0.0132, 0.0131, 0.0133), Seen(3)).findings[-1].remedy != Text("", "")
+
+
+def test_a_clock_below_its_most_bounds_a_part_of_the_rest() -> None:
+    world = World(9)
+    samples = [Sample(0.0, cpu_mhz=3000.0), Sample(1.0, cpu_mhz=2000.0)]
+    clock = clock_of(samples)
+    assert clock is not None
+    assert (clock.mean_mhz, clock.most_mhz) == (2500.0, 3000.0)
+    assert clock_of(samples, 4000.0) == replace(clock, most_mhz=4000.0)
+    assert clock_of([Sample(0.0)]) is None
+    busy = CardSample(0, sm_clock_mhz=1000, busy_share=0.9)
+    idle = CardSample(1, sm_clock_mhz=100, busy_share=0.0)
+    card = clock_of([Sample(0.0, cards=(busy, idle), cpu_mhz=9.0)])
+    assert card is not None
+    assert card.mean_mhz == 1000
+    terms = attribute(world.rounds(3), replace(world.known, clock=clock))
+    rest = by_code(terms)["rest"]
+    assert isclose(rest.bounds[-1].high_s, rest.high_s / 6, rel_tol=1e-9)
+    assert "2500 of 3000 MHz" in rest.bounds[-1].how.en
+
+
+def test_a_card_that_is_held_back_is_a_doubt() -> None:
+    held = CardSample(0, sm_clock_mhz=900, busy_share=1.0, throttled_by=("sw_thermal_slowdown",))
+    seen = Seen(3, samples=tuple(Sample(float(n), cards=(held,)) for n in range(3)))
+    terms = attribute(World(8).rounds(3), World(8).known)
+    codes = {finding.code for finding in judge(terms, (0.01, 0.0099, 0.0101), seen).findings}
+    assert "bench-throttled" in codes

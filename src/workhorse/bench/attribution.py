@@ -6,14 +6,15 @@ interval is Student's over the rounds. What no experiment reaches is left as one
 so the terms add up to what was measured.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import fsum, sqrt
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 
 from workhorse.bench import attribution_words as words
-from workhorse.records import Bound, Estimate, Run, Term, Timed
+from workhorse.records import Bound, Estimate, Run, Sample, Term, Timed
 from workhorse.records.attribution import Variant
 from workhorse.text import Text
 
@@ -30,6 +31,31 @@ ROUNDS_MIN = 2  # an interval needs two
 
 
 @dataclass(frozen=True, slots=True)
+class Clock:
+    """What a core's clock was on average, and the most that was seen or is rated."""
+
+    device: Text
+    mean_mhz: float
+    most_mhz: float
+
+
+def clock_of(samples: Sequence[Sample], rated_mhz: float | None = None) -> Clock | None:
+    """The clock of the cards at work, else of the CPUs; None where nothing tells it."""
+    cards = [
+        float(card.sm_clock_mhz)
+        for one in samples
+        for card in one.cards
+        if card.sm_clock_mhz and (card.busy_share or 0.0) > 0
+    ]
+    cpus = [one.cpu_mhz for one in samples if one.cpu_mhz]
+    if cards:
+        return Clock(Text("the card", "显卡"), mean(cards), max(cards))
+    if not cpus:
+        return None
+    return Clock(Text("the CPUs", "CPU"), mean(cpus), max(*cpus, rated_mhz or 0.0))
+
+
+@dataclass(frozen=True, slots=True)
 class Known:
     """What is known of the service beforehand; `None`: nothing tells."""
 
@@ -38,6 +64,7 @@ class Known:
     devices: tuple[str, ...] = ()  # that hold layers: RAM, GPU 0 …; (): not known
     expected: tuple[tuple[Text, float], ...] = ()  # the forecast's terms beside reading, seconds
     has_gateway: bool = False  # workhorse itself answers at the address
+    clock: Clock | None = None
 
 
 def timed(variant: Variant, run: Run) -> Timed | None:
@@ -57,10 +84,17 @@ def timed(variant: Variant, run: Run) -> Timed | None:
 
 
 def pauses_s(arrivals_s: Sequence[float]) -> float:
-    """Seconds beyond the usual gap in all gaps that are pauses."""
-    gaps = sorted(b - a for a, b in pairwise(arrivals_s))
-    usual = mean(gaps[len(gaps) // 4 : len(gaps) - len(gaps) // 4])  # pieces may come in pairs
-    return fsum(gap - usual for gap in gaps if gap > PAUSE_GAPS * usual)
+    """Seconds that gaps far longer than the usual one took beyond it, less what was caught up.
+
+    Pieces that arrive in one read share its gap: a reader that was held up finds several at once,
+    late and with nothing lost.
+    """
+    counts = Counter(arrivals_s[1:])  # pieces by the moment of their read
+    reads = [(now - before, counts[now]) for before, now in pairwise(sorted(set(arrivals_s)))]
+    usual = median(gap / pieces for gap, pieces in reads)  # of one piece
+    beyond = fsum(gap - usual * n for gap, n in reads if gap > PAUSE_GAPS * usual * n)
+    whole = arrivals_s[-1] - arrivals_s[0]
+    return min(beyond, max(0.0, whole - usual * (len(arrivals_s) - 1)))
 
 
 Round = dict[Variant, Timed]
@@ -97,7 +131,8 @@ def attribute(rounds: Sequence[Sequence[Timed]], known: Known) -> tuple[Term, ..
     ]
     seconds = measured(whole)[0] - fsum(term.seconds for term in terms)
     rest = rest_term(seconds, left, ceiling, known, contrasts)
-    rest = replace(rest, bounds=(*rest.bounds, *bounds_of_rest(whole, at, clock, rest, contrasts)))
+    bounds = (*rest.bounds, *bounds_of_rest(whole, at, clock, rest, contrasts))
+    rest = replace(rest, bounds=(*bounds, *clock_bound(rest, known.clock)))
     order = ("memory", "attention", "sampling", "rest", "delivery", "gateway", "pauses")
     return tuple(sorted((*terms, rest), key=lambda term: order.index(term.code)))
 
@@ -132,8 +167,13 @@ def unpaused(one: Timed) -> float:
 
 
 def engine_clock(one: Timed) -> float:
-    """The same by the engine's clock; its pauses are seen only from outside."""
-    return (one.engine_token_s or 0.0) - one.paused_s
+    """The same by the engine's clock; its pauses are seen only from outside.
+
+    Where its clock ran on through them they were its own; else they came behind it. One that is
+    shorter than what delivery takes anyway cannot be told.
+    """
+    engine_s = one.engine_token_s or 0.0
+    return engine_s - one.paused_s if engine_s - unpaused(one) > one.paused_s / 2 else engine_s
 
 
 def by_engine(rounds: Sequence[Round]) -> Callable[[Timed], float]:
@@ -236,3 +276,12 @@ def bounds_of_rest(
         Bound(words.SHARED_WORK, max(0.0, rest.low_s - most), max(0.0, rest.high_s),
               words.SECOND_STREAM),
     )  # fmt: skip
+
+
+def clock_bound(rest: Term, clock: Clock | None) -> tuple[Bound, ...]:
+    """What a clock below its most takes at most: all of the rest waits for cores."""
+    if clock is None or clock.mean_mhz >= clock.most_mhz or rest.high_s <= 0:
+        return ()
+    most = rest.high_s * (1 - clock.mean_mhz / clock.most_mhz)
+    return (Bound(words.CLOCKS, 0.0, most, words.clock(clock.device, clock.mean_mhz,
+                                                       clock.most_mhz)),)  # fmt: skip

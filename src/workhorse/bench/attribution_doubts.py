@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workhorse.bench.doubts import SPREAD_SHARE, doubt
-from workhorse.records import Finding, Level, Term, Verdict
+from workhorse.bench.doubts_machine import hot_cores, quota, throttled
+from workhorse.records import Finding, Level, Sample, Term, Verdict
 from workhorse.text import Text
 from workhorse.units import show_duration, show_share
 
@@ -19,6 +20,7 @@ class Seen:
     other_cpus: float | None = None  # CPUs' worth of work by other processes, at the most
     cpus: int | None = None
     drafted: bool = False  # the engine drafts tokens: several come of one step
+    samples: tuple[Sample, ...] = ()
 
 
 REMEDIES = {
@@ -59,10 +61,18 @@ def judge(terms: Sequence[Term], interval: tuple[float, float, float], seen: See
         shared(seen),
         busy(seen),
         failed(seen),
+        *of_machine(seen),
         below_zero(terms),
         largest(terms, interval[0]),
     )
     return Verdict(tuple(finding for finding in found if finding is not None))
+
+
+def of_machine(seen: Seen) -> tuple[Finding | None, ...]:
+    """What held the machine back meanwhile."""
+    if not seen.samples:
+        return ()
+    return throttled(seen.samples), quota(seen.samples), hot_cores(seen.samples)
 
 
 def told(code: str, level: Level, seen: Text, why: Text, remedy: Text) -> Finding:

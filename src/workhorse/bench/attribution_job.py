@@ -13,15 +13,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import aiohttp
 import msgspec
 
 from workhorse import __version__
-from workhorse.bench.attribution import attribute, measured, timed, whole_rounds
+from workhorse.bench.attribution import attribute, clock_of, measured, timed, whole_rounds
 from workhorse.bench.attribution_doubts import Seen, judge
-from workhorse.bench.attribution_service import Behind, look_behind, state_of
+from workhorse.bench.attribution_service import Behind, answered_of, look_behind
+from workhorse.bench.conditions import sampling
+from workhorse.bench.identify import who_serves
 from workhorse.bench.scenario import Prompt, Scenario
 from workhorse.bench.service import (
     Service,
@@ -35,9 +36,7 @@ from workhorse.bench.tokenizer import make_prompts
 from workhorse.bench.transcript import Transcript, to_run
 from workhorse.config import Places
 from workhorse.errors import AppError
-from workhorse.machine.files import DirectoryFiles
-from workhorse.machine.load import Ticks, others_cpus, read_ticks
-from workhorse.records import Attribution, Estimate, Run, Timed
+from workhorse.records import Attribution, Estimate, Run, Sample, Timed
 from workhorse.records.attribution import Variant
 from workhorse.text import Text
 
@@ -69,8 +68,7 @@ class Rounds:
     done: list[tuple[Timed, ...]] = field(default_factory=list)
     failed: int = 0
     shared: int = 0
-    other_cpus: float | None = None
-    cpus: int | None = None
+    samples: tuple[Sample, ...] = ()
     drafted: bool = False
     error: str | None = None  # of the first request that failed
 
@@ -102,9 +100,12 @@ async def explain(
         requests = await prepare(session, service, behind, experiment)
         rounds = Rounds()
         when = datetime.now(UTC).isoformat(timespec="seconds")
-        for number in range(experiment.rounds):
-            await one_round(session, service, behind, requests, rounds, number)
-            on_progress(number + 1, experiment.rounds)
+        began_s = time.perf_counter()
+        async with sampling(service.url, await who_serves(session, service)) as sampler:
+            for number in range(experiment.rounds):
+                await one_round(session, service, behind, requests, rounds, number)
+                on_progress(number + 1, experiment.rounds)
+        rounds.samples = sampler.samples(began_s)
     return conclude(service, behind, rounds, when)
 
 
@@ -112,17 +113,20 @@ def conclude(service: Service, behind: Behind, rounds: Rounds, when: str) -> Att
     """The attribution that the rounds lead to; `AppError` when they lead nowhere."""
     try:
         whole = whole_rounds(rounds.done)
-        terms = attribute(rounds.done, behind.known)
+        clock = clock_of(rounds.samples, behind.rated_mhz)
+        terms = attribute(rounds.done, replace(behind.known, clock=clock))
     except ValueError:
         raise too_few(rounds) from None
     interval = measured(whole)
+    others = [one.other_cpus for one in rounds.samples if one.other_cpus is not None]
     seen = Seen(
         len(whole),
         rounds.failed,
         rounds.shared,
-        rounds.other_cpus,
-        rounds.cpus,
+        max(others, default=None),
+        len(os.sched_getaffinity(0)),
         rounds.drafted,
+        rounds.samples,
     )
     return Attribution(
         when,
@@ -134,6 +138,7 @@ def conclude(service: Service, behind: Behind, rounds: Rounds, when: str) -> Att
         terms,
         tuple(rounds.done),
         judge(terms, interval, seen),
+        rounds.samples,
     )
 
 
@@ -240,10 +245,7 @@ async def one_round(
     number: int,
 ) -> None:
     """One request of each variant, beginning with another one each round."""
-    if behind.known.has_gateway and await others_asking(session, service):
-        rounds.shared += 1
-    files = DirectoryFiles(Path("/"))
-    before = read_ticks(files, behind.pids) if behind.pids else None
+    before = await answered(session, service, behind)
     turned = number % len(requests)
     found: list[Timed] = []
     for request in (*requests[turned:], *requests[:turned]):
@@ -262,27 +264,22 @@ async def one_round(
         times = [one for run in runs if (one := timed(request.variant, run)) is not None]
         if len(times) == request.streams:
             found.append(max(times, key=lambda one: one.token_s))
-    if behind.pids:
-        note_load(rounds, before, files, behind.pids)
+    after = await answered(session, service, behind)
+    ours = sum(request.streams for request in requests if request.service is service)
+    if before is not None and after is not None and after - before > ours:
+        rounds.shared += 1
     if len(found) == len(requests):
         rounds.done.append(tuple(found))
 
 
-def note_load(
-    rounds: Rounds, before: Ticks | None, files: DirectoryFiles, pids: tuple[int, ...]
-) -> None:
-    """Keep the most that others took of the CPUs in a round."""
-    cpus = tuple(sorted(os.sched_getaffinity(0)))
-    others = others_cpus(before, read_ticks(files, pids), cpus)
-    if others is not None:
-        rounds.other_cpus, rounds.cpus = max(others, rounds.other_cpus or 0.0), len(cpus)
-
-
-async def others_asking(session: aiohttp.ClientSession, service: Service) -> bool:
-    """True when somebody else's request is at the service while we have none there."""
-    state = await state_of(session, service)
-    readings = [engine.now for engine in (state.engines if state else ()) if engine.now]
-    return any(now.generating or now.waiting for now in readings)
+async def answered(
+    session: aiohttp.ClientSession, service: Service, behind: Behind
+) -> float | None:
+    """Requests that the gateway has answered so far; None where none tells."""
+    if not behind.known.has_gateway:
+        return None
+    status, text = await ask(session, service, "GET", "/metrics")
+    return answered_of(text.decode(errors="replace")) if status == 200 else None
 
 
 @dataclass(frozen=True, slots=True)

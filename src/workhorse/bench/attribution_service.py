@@ -2,12 +2,13 @@
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
+from prometheus_client.parser import text_string_to_metric_families
 
 from workhorse.bench.attribution import Known
 from workhorse.bench.service import Service, ask
@@ -15,7 +16,7 @@ from workhorse.config import SHARED, Places
 from workhorse.errors import AppError
 from workhorse.models.read import read_model
 from workhorse.plan.speed import PROTOCOL_DEPTH_TOKENS, kv_read_bytes
-from workhorse.records import Estimate, Plan
+from workhorse.records import Conditions, Estimate, Plan
 from workhorse.run.run_file import ServiceFile, service_files
 from workhorse.store import Store
 from workhorse.text import Text
@@ -24,6 +25,8 @@ LARGEST_COMMAND_BYTES = 2**20
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # What llama-server takes its key from (common/arg.cpp, 0c1e570 of 2026-10).
 KEY_VARIABLE = "LLAMA_API_KEY"
+# Routes whose requests make an engine work.
+GENERATING = ("/v1/completions", "/v1/chat", "/v1/messages", "/v1/responses", "/completion")
 # Terms of a forecast that are not part of the rest: reading is the ceiling, attention its own.
 NOT_REST = ("memory read", "attention")
 
@@ -34,8 +37,7 @@ class Behind:
 
     known: Known
     engine: Service | None = None  # the engine's own port, where it may be asked
-    pids: tuple[int, ...] = ()  # of the gateway and its engines, where they run here
-    gateway_headers: dict[str, str] = field(default_factory=dict, repr=False)
+    rated_mhz: float | None = None  # of the CPUs
 
 
 class Figure(msgspec.Struct):
@@ -55,10 +57,8 @@ class ToldPlan(msgspec.Struct):
 
 
 class ToldReading(msgspec.Struct):
-    """What an engine does now."""
+    """What an engine's reading tells of its process."""
 
-    generating: int = 0
-    waiting: int = 0
     pid: int | None = None
 
 
@@ -81,6 +81,20 @@ class State(msgspec.Struct):
     version: str
     engines: list[ToldEngine] = []
     about: ToldAbout | None = None
+
+
+def answered_of(metrics: str) -> float | None:
+    """Requests that made an engine work, by a gateway's metrics; None where they are none."""
+    try:
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(metrics)
+            for sample in family.samples
+            if sample.name == "workhorse_requests_total"
+            and sample.labels.get("route", "").startswith(GENERATING)
+        )
+    except (ValueError, KeyError, IndexError):
+        return None
 
 
 async def state_of(session: aiohttp.ClientSession, service: Service) -> State | None:
@@ -108,20 +122,22 @@ async def look_behind(
         return Behind(Known(ceiling))
     named = [one for one in state.engines if one.model_name == service.model] or state.engines[:1]
     pid = next((one.now.pid for one in named if one.now is not None), None)
-    plan = None
+    plan, rated_mhz = None, None
     if ceiling is None:
         told = told_plan(state, service.model)
         ceiling = told_ceiling(told)
-        plan = kept_plan(where, told)
+        kept = kept_conditions(where, told)
+        plan = None if kept is None else kept.plan
+        machine = None if kept is None else kept.machine
+        rated_mhz = None if machine is None else machine.cpu.max_mhz
     known = Known(ceiling, has_gateway=True)
     if plan is not None and ceiling is not None:
         known = known_of(plan, ceiling, depth_tokens)
     file = own_file(where, service.url)
     if file is None:
-        return Behind(known)
-    pids = (file.service.pid, *(engine.pid for engine in file.engines))
-    engine = engine_at(pid, service.model) if pid in pids else None
-    return Behind(known, engine, pids)
+        return Behind(known, rated_mhz=rated_mhz)
+    ours = [engine.pid for engine in file.engines]
+    return Behind(known, engine_at(pid, service.model) if pid in ours else None, rated_mhz)
 
 
 def told_plan(state: State, model: str | None) -> ToldPlan | None:
@@ -138,18 +154,19 @@ def told_ceiling(plan: ToldPlan | None) -> Estimate | None:
     return Estimate(told.value, told.low, told.high, "tok/s", "measured", told.source)
 
 
-def kept_plan(where: Places, told: ToldPlan | None) -> Plan | None:
-    """The whole plan, from the store, when it is the one that runs; None: not kept."""
+def kept_conditions(where: Places, told: ToldPlan | None) -> Conditions | None:
+    """Plan and machine as they were measured, when it is the plan that runs; None: not kept."""
     if told is None or told.ceiling_tokens_per_s is None:
         return None
     store = Store(where.store)
     for run in store.runs():
         if run.kind == "up" and run.model_name == told.model_name:
             with suppress(AppError):  # another version's
-                plan = store.run(run.name)[0].conditions.plan
+                conditions = store.run(run.name)[0].conditions
+                plan = conditions.plan
                 ceiling = None if plan is None else plan.forecast.ceiling_tokens_per_s
                 if ceiling is not None and ceiling.value == told.ceiling_tokens_per_s.value:
-                    return plan
+                    return conditions
             return None
     return None
 

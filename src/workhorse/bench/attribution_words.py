@@ -18,6 +18,17 @@ SECOND_STREAM = Text(
     "同一步中第二路并发增加的时间，即单个 token 自身用时的上限",
 )
 
+CLOCKS = Text("clocks below their most", "频率未达最高")
+
+
+def clock(device: Text, mean_mhz: float, most_mhz: float) -> Text:
+    """Which clock, and how far below."""
+    return Text(
+        f"{device.en} ran at {mean_mhz:.0f} of {most_mhz:.0f} MHz",
+        f"{device.zh}运行于 {mean_mhz:.0f} MHz，最高 {most_mhz:.0f} MHz",
+    )
+
+
 _SIMPLE = {
     "pauses": (
         Text("waiting and pauses", "等待与停顿"),

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from workhorse.records.measurement import Sample
 from workhorse.records.plan import Estimate
 from workhorse.records.verdict import Verdict
 from workhorse.text import Text
@@ -73,3 +74,4 @@ class Attribution:
     terms: tuple[Term, ...]
     rounds: tuple[tuple[Timed, ...], ...]  # raw
     verdict: Verdict
+    samples: tuple[Sample, ...] = ()  # of the machine meanwhile, in the order of time
