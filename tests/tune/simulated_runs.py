@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from response_surfaces import Surface
+
 from workhorse.text import same
 from workhorse.tune.noise import LOOKS, PAIRS_MAX, Rule, figures, judge, rule_for
 from workhorse.tune.search import (
