@@ -71,6 +71,18 @@ def prepare(reference: str, kind: GgufType, target: Path | None) -> Order:
 
     The checkpoint's headers are read, its files and disk space counted, nothing is written.
     """
+    if reference.endswith(".gguf"):
+        raise AppError(
+            Text(
+                f"{shown(reference)} is a GGUF file already.",
+                f"{shown(reference)} 已是 GGUF 文件。",
+            ),
+            Text(
+                "Make it smaller with `workhorse quantize`.",
+                "可用 `workhorse quantize` 进一步量化。",
+            ),
+            exit_code=EXIT_USAGE,
+        )
     folder = (local_checkpoint(reference, first=True) or read_source(reference).folder).resolve()
     place = (target or folder.with_name(f"{folder.name}-{kind.upper()}.gguf")).absolute()
     if os.path.lexists(place):
