@@ -207,6 +207,7 @@ CPUS = len(MACHINE.limits.cpus)
         ({"other_cpus": 0.5 * CPUS}, "bench-other-load"),
         ({"client_cpus": 0.95}, "bench-client-bound"),
         ({"late_s": 0.3}, "bench-client-bound"),
+        ({"late_s": 0.3, "other_cpus": 0.5 * CPUS}, "bench-other-load"),  # which is why
         ({"quota_waited_s": lambda i: 0.2 * i}, "bench-quota"),
         ({"cpu_throttles": lambda i: i // 5}, "bench-hot-cpu"),
         ({"cpu_mhz": lambda i: 3000.0 - 40 * i}, "bench-clock-drift"),

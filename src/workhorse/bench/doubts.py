@@ -49,8 +49,7 @@ def doubts(measurement: Measurement) -> Verdict:
         too_few_rounds(measurement),
         busy_host(measurement),
         unsteady(measurement),
-        all_at_once(good),
-        None if measurement.scenario in OF_PROMPTS else coarse_pieces(good),
+        *(() if measurement.scenario in OF_PROMPTS else (all_at_once(good), coarse_pieces(good))),
         uncounted(good),
         *machine_doubts(measurement),
     )

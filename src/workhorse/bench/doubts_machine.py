@@ -35,10 +35,12 @@ def machine_doubts(measurement: Measurement) -> list[Finding]:
     samples = [one for one in measurement.conditions.samples if one.at_s >= 0]
     if not samples:
         return []
+    others = other_work(measurement, samples)
     found = (
         throttled(samples),
-        other_work(measurement, samples),
-        client_bound(measurement, samples),
+        others,
+        # Where other work had the CPUs, that is why the client was woken late.
+        client_busy(samples) or (client_late(measurement, samples) if others is None else None),
         quota(measurement.conditions.samples),
         hot_cores(measurement.conditions.samples),
         drifting_clock(samples),
@@ -112,23 +114,37 @@ def other_work(measurement: Measurement, samples: Sequence[Sample]) -> Finding |
     )
 
 
-def client_bound(measurement: Measurement, samples: Sequence[Sample]) -> Finding | None:
-    """The measuring process had too much to do, or was woken too late."""
+def client_busy(samples: Sequence[Sample]) -> Finding | None:
+    """The measuring process had too much to do."""
     work = known(one.client_cpus for one in samples)
-    late_s = known(one.late_s for one in samples)
-    if work and median(work) > CLIENT_CPUS_MAX:
-        seen = Text(
-            f"The measuring process itself was busy {show_share(median(work))} of the time.",
-            f"测速进程自身的占用率达到 {show_share(median(work))}。",
-        )
-    elif late_s and (hurt := hurt_by(measurement, median(late_s))) is not None:
-        seen = Text(
-            f"The measuring process was woken up to {show_duration(median(late_s))} late, "
-            f"which shows in {hurt.en}.",
-            f"测速进程被唤醒的延迟达到 {show_duration(median(late_s))}，影响了{hurt.zh}。",
-        )
-    else:
+    if not work or median(work) <= CLIENT_CPUS_MAX:
         return None
+    share = show_share(median(work))
+    return client_bound(
+        Text(
+            f"The measuring process itself was busy {share} of the time.",
+            f"测速进程自身的占用率达到 {share}。",
+        )
+    )
+
+
+def client_late(measurement: Measurement, samples: Sequence[Sample]) -> Finding | None:
+    """The measuring process was woken so late that it shows in a figure."""
+    late_s = known(one.late_s for one in samples)
+    hurt = hurt_by(measurement, median(late_s)) if late_s else None
+    if hurt is None:
+        return None
+    late = show_duration(median(late_s))
+    return client_bound(
+        Text(
+            f"The measuring process was woken up to {late} late, which shows in {hurt.en}.",
+            f"测速进程被唤醒的延迟达到 {late}，影响了{hurt.zh}。",
+        )
+    )
+
+
+def client_bound(seen: Text) -> Finding:
+    """What was measured is partly the client."""
     return warning(
         "client-bound",
         seen,

@@ -140,6 +140,7 @@ def label_of(one: Measurement) -> Text:
         "prefix": Text(f"{one.shared_tokens} shared tokens", f"共同前缀 {one.shared_tokens}"),
         "chat": Text(f"chats of {one.streams} users", f"{one.streams} 位用户的对话"),
     }
-    streams = Text(f"{one.streams} streams", f"{one.streams} 路并发")
+    plural = "" if one.streams == 1 else "s"
+    streams = Text(f"{one.streams} stream{plural}", f"{one.streams} 路并发")
     found = detail.get(one.scenario, streams)
     return Text(f"{found.en}:", f"{found.zh}：")
