@@ -146,7 +146,9 @@ def test_the_plan_that_runs_is_found_in_the_store() -> None:
     running = ToldPlan("a 7B", attribution_service.Figure(40, 32, 50, same("x")))
     assert kept_conditions(places(), running) is None
     Store(places().store).add(
-        Experience("a 7B", "q4_0", Setup("llama.cpp 1", "huge", 2), 25.0, 20.0), measured()
+        # By the model file's own name, which is not what the service calls it.
+        Experience("Some 7B of 2026", "q4_0", Setup("llama.cpp 1", "huge", 2), 25.0, 20.0),
+        measured(),
     )
     assert kept_conditions(places(), running) == measured().conditions
     other = replace_ceiling(running, 41.0)

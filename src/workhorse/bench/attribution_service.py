@@ -22,6 +22,7 @@ from workhorse.store import Store
 from workhorse.text import Text
 
 LARGEST_COMMAND_BYTES = 2**20
+LOOKED_THROUGH = 20  # runs of the store, the newest first
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # What llama-server takes its key from (common/arg.cpp, 0c1e570 of 2026-10).
 KEY_VARIABLE = "LLAMA_API_KEY"
@@ -159,15 +160,15 @@ def kept_conditions(where: Places, told: ToldPlan | None) -> Conditions | None:
     if told is None or told.ceiling_tokens_per_s is None:
         return None
     store = Store(where.store)
-    for run in store.runs():
-        if run.kind == "up" and run.model_name == told.model_name:
-            with suppress(AppError):  # another version's
-                conditions = store.run(run.name)[0].conditions
-                plan = conditions.plan
-                ceiling = None if plan is None else plan.forecast.ceiling_tokens_per_s
-                if ceiling is not None and ceiling.value == told.ceiling_tokens_per_s.value:
-                    return conditions
-            return None
+    for run in [run for run in store.runs() if run.kind == "up"][:LOOKED_THROUGH]:
+        with suppress(AppError):  # another version's
+            conditions = store.run(run.name)[0].conditions
+            plan = conditions.plan
+            ceiling = None if plan is None else plan.forecast.ceiling_tokens_per_s
+            if plan is None or ceiling is None or plan.model_name != told.model_name:
+                continue
+            if ceiling.value == told.ceiling_tokens_per_s.value:
+                return conditions
     return None
 
 

@@ -231,7 +231,7 @@ def roofline(axes: Axes, plot: Roofline, language: Language) -> None:
             linestyle="none",
             label=named_share(roof.label, roof.ceiling, roof.points[0].x, roof.points[0].value),
         )
-    log_axes(axes, xs, log=True)
+    log_axes(axes, [2.0**n for n in range(12) if reach[0] <= 2.0**n <= reach[1]], log=True)
     axes.set_xlabel(
         Text("tokens of a step (streams)", "每步 token 数（并发路数）").in_language(language)
     )

@@ -83,8 +83,8 @@ def of_measurements(
     """Measurements as a case."""
     conditions = runs[0].conditions
     served = conditions.served_by
-    if model_name is None:
-        model_name = conditions.plan.model_name if conditions.plan else None
+    if conditions.plan is not None:
+        model_name = conditions.plan.model_name  # as the service calls it
     if model_name is None and served is not None:
         model_name = served.model
     label = label or model_name or conditions.url

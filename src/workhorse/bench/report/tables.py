@@ -156,9 +156,8 @@ def most_together(case: Case) -> Cell:
     if not found:
         return UNKNOWN
     best, streams = max(found)
-    return Text(
-        f"{three_digits(best)} ({streams} streams)", f"{three_digits(best)}（{streams} 路）"
-    )
+    word = "stream" if streams == 1 else "streams"
+    return Text(f"{three_digits(best)} ({streams} {word})", f"{three_digits(best)}（{streams} 路）")
 
 
 def scenario_of(measurement: Measurement) -> str:
