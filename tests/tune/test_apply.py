@@ -97,6 +97,17 @@ def test_layers_leave_the_card() -> None:
     assert device_bytes(fewer.budget, "GPU 0") < device_bytes(card.plan.budget, "GPU 0")
 
 
+def test_layers_that_draft_take_their_memory() -> None:
+    able = replace(SHAPE, draft_layers=1, draft_attention=SHAPE.attention[:1])
+    given_ = case(model=able)
+    drafting = planned(given_, ("drafts", "draft-mtp 2"))
+    more = device_bytes(drafting.budget, "RAM") - device_bytes(given_.plan.budget, "RAM")
+    layer = sum(t.n_bytes for t in SHAPE.tensors if t.name.startswith("blk.31."))
+    assert more >= layer
+    assert "model.drafts_unused" in {f.code for f in given_.plan.verdict.findings}
+    assert "model.drafts_unused" not in {f.code for f in drafting.verdict.findings}
+
+
 def test_two_changes_as_one() -> None:
     joint = together(Change("kv", "q8_0"), Change("threads", "10"))
     plan = apply(case(), [joint])

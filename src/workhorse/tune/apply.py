@@ -18,12 +18,14 @@ from workhorse.plan.planner import Course, fits_node, make_plan, plan_of
 from workhorse.plan.readers import readers_of
 from workhorse.plan.speed import setup_for
 from workhorse.plan.wish import Wish
-from workhorse.records import BudgetLine, Machine, Model, Plan, Reason
+from workhorse.records import BudgetLine, Machine, Model, Plan, Reason, Verdict
 from workhorse.text import Text
 from workhorse.tune.given import Given, Refusal
 from workhorse.tune.settings import SETTERS, Settings
 from workhorse.tune.trial import Change
 
+# What the planner says of draft layers that a plan leaves alone.
+UNUSED = "model.drafts_unused"
 FILES_AND_BUILDS = ("quant", "engine")
 
 
@@ -145,7 +147,7 @@ def reckoned(given: Given, now: Settings) -> Plan | Refusal:
         context_checkpoints=made.context_checkpoints,
         budget=(*made.budget, *drafted),
         forecast=made.forecast,
-        verdict=made.verdict,
+        verdict=Verdict(tuple(f for f in made.verdict.findings if not drafted or f.code != UNUSED)),
     )
 
 

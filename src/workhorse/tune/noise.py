@@ -16,6 +16,10 @@ however many trials there are.
 could be shown within the pairs that are left, has become implausible. What that costs in missed
 gains, and every rate under other noise than the assumed, is in docs/measured/
 (`benchmarks/tune_simulated.py`).
+
+What one start of an engine brings (where its memory happens to lie) is the same in all pairs of a
+trial, and no test of pairs can tell it from the setting: the best is measured against the start
+plan once more, on fresh starts.
 """
 
 import math
