@@ -33,9 +33,10 @@ def converter(tools: Path, source: EngineSource, tell: Teller) -> Converter:
 
     Broken off, what was begun is removed by the next call; pip's cache has what had arrived.
     """
-    home = tools / f"converter-{source.commit}"
+    # A folder of its own: what a compiler leaves unfinished beside it is not ours to sweep.
+    home = tools / "converter" / source.commit
     if not home.is_dir():
-        with Builds(tools).alone() as lock:
+        with Builds(home.parent).alone() as lock:
             if not home.is_dir():
                 _make(home, source, tell, lock)
     return Converter(home / "env" / "bin" / "python", home / "source" / SCRIPT, source.commit)
