@@ -1,6 +1,7 @@
 """A bundle as a tar or in pieces: written, checked while packed, refused when it means harm."""
 
 import io
+import json
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -70,11 +71,16 @@ def test_a_tar_is_installed(
     packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prefix = tmp_path / "p"
-    assert main(["bundle", "install", str(packed), "--prefix", str(prefix)]) == 0
-    assert f"{prefix}/bin/workhorse" in capsys.readouterr().out
+    assert main(["bundle", "install", str(packed), "--prefix", str(prefix), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "command": f"{prefix}/bin/workhorse",
+        "models": [f"{prefix}/models/model.gguf"],
+        "engines": [],
+    }
     assert said_by(prefix) == "workhorse 1"
     assert sorted(path.name for path in prefix.iterdir()) == ["app", "bin", "models"]
-    assert main(["bundle", "verify", str(packed)]) == 0
+    assert main(["bundle", "verify", str(packed), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"missing": [], "extra": [], "changed": []}
 
 
 def test_a_tar_that_was_cut_off_is_told_wherever_that_was(packed: Path, tmp_path: Path) -> None:

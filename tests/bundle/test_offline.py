@@ -5,6 +5,8 @@ import json
 import subprocess
 import sys
 import tarfile
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -12,34 +14,41 @@ from no_network import NOT_ALLOWED
 from small_bundles import PYTHON, repacked
 
 from workhorse.bundle.carried.files import place as place_file
-from workhorse.bundle.job import Wish, create, verify
+from workhorse.bundle.job import verify
 from workhorse.bundle.order import order_for, pinned_for
 from workhorse.bundle.wheels import read_lock
+from workhorse.cli import main
 from workhorse.config import Places
 from workhorse.machine.probe import probe
-from workhorse.text import Text
+from workhorse.models.embedded import embedded_model
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 HERE = Path(__file__).parent
 
 
-class Quiet:
-    """Tells nobody."""
-
-    def stage(self, words: Text) -> None:
-        pass
-
-    def progress(self, done: int, total: int | None) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
-def carried(tmp_path_factory: pytest.TempPathFactory, real_model: Path) -> Path:
+def carried(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
     """A tar for this machine, with the packages that are installed here."""
     place = tmp_path_factory.mktemp("made")
     where = Places(place / "home")
-    where.models.mkdir(parents=True)
-    place_file(real_model.resolve(), where.models / real_model.name, lambda _: None)
+    model = embedded_model(data_dir)
+    place_file(model, where.models / model.name, lambda _: None)
+    target = place / "carried.tar"
+    words = ["--for", "here", "--python", PYTHON, "--output", str(target), "--json"]
+    with pytest.MonkeyPatch.context() as patched:
+        lock = lock_of_what_is_here(where)
+        patched.setattr("workhorse.bundle.job.read_lock", lambda: lock)
+        patched.setenv("WORKHORSE_HOME", str(where.data))
+        said = StringIO()
+        with redirect_stdout(said):
+            assert main(["bundle", "create", *words]) == 0
+    assert json.loads(said.getvalue())["paths"] == [str(target)]
+    assert sorted(path.name for path in place.iterdir()) == ["carried.tar", "home"]
+    return target
+
+
+def lock_of_what_is_here(where: Places) -> str:
+    """A lock whose packages are in the store already: nothing is downloaded for a test."""
     order = order_for(probe(measure_s=0), (PYTHON,))
     store = where.data / "bundles/wheels" / f"{order.architecture}-glibc{order.glibc}-py{PYTHON}"
     store.mkdir(parents=True)
@@ -52,11 +61,7 @@ def carried(tmp_path_factory: pytest.TempPathFactory, real_model: Path) -> Path:
     lock = "\n".join(lines) + "\n"
     whole = "\n".join(package.line() for package in pinned_for(lock, PYTHON))
     (store / "whole").write_text(hashlib.sha256(whole.encode()).hexdigest())
-    target = place / "carried.tar"
-    made = create(Wish(order, None, (), target), where, Quiet(), lock)
-    assert made.paths == (target,)
-    assert sorted(path.name for path in place.iterdir()) == ["carried.tar", "home"]
-    return target
+    return lock
 
 
 def test_the_tar_is_right_and_tells_of_each_part(carried: Path) -> None:

@@ -127,7 +127,8 @@ def run_create(args: argparse.Namespace, speaker: Speaker) -> int:
     made = create(wish, where, speaker)
     speaker.__exit__()
     if args.json:
-        print(to_json({"paths": made.paths, "manifest": made.manifest, "verdicts": verdicts}))
+        paths = [str(path) for path in made.paths]
+        print(to_json({"paths": paths, "manifest": made.manifest, "verdicts": verdicts}))
         return EXIT_GOOD
     for verdict in verdicts:
         print_verdict(verdict, args.lang)
@@ -164,7 +165,9 @@ def run_install(args: argparse.Namespace, speaker: Speaker) -> int:
     done = install_bundle(one_bundle(args), prefix, speaker)
     speaker.__exit__()
     if args.json:
-        print(to_json(done))
+        models = [str(model) for model in done.models]
+        there = {"command": str(done.command), "models": models, "engines": done.engines}
+        print(to_json(there))
         return EXIT_GOOD
     print(Text(f"Installed: {done.command}", f"已安装：{done.command}").in_language(args.lang))
     for model in done.models:
