@@ -22,6 +22,7 @@ from workhorse.bench.attribution_service import (
     told_ceiling,
 )
 from workhorse.cli import main
+from workhorse.cli.explain import bar
 from workhorse.codec import from_json
 from workhorse.config import places
 from workhorse.errors import AppError
@@ -143,7 +144,7 @@ def test_the_engines_port_and_key_are_its_own_words(tmp_path: Path) -> None:
 
 
 def test_the_plan_that_runs_is_found_in_the_store() -> None:
-    running = ToldPlan("a 7B", attribution_service.Figure(40, 32, 50, same("x")))
+    running = ToldPlan("a 7B", None, plan().engine.version, 4, 8192)
     assert kept_conditions(places(), running) is None
     Store(places().store).add(
         # By the model file's own name, which is not what the service calls it.
@@ -151,12 +152,9 @@ def test_the_plan_that_runs_is_found_in_the_store() -> None:
         measured(),
     )
     assert kept_conditions(places(), running) == measured().conditions
-    other = replace_ceiling(running, 41.0)
+    other = ToldPlan("a 7B", None, plan().engine.version, 8, 8192)
     assert kept_conditions(places(), other) is None
-
-
-def replace_ceiling(told: ToldPlan, value: float) -> ToldPlan:
-    return ToldPlan(told.model_name, attribution_service.Figure(value, value, value, same("x")))
+    assert kept_conditions(places(), None) is None
 
 
 def test_a_plan_whose_file_has_gone_still_tells_its_terms() -> None:
@@ -199,3 +197,18 @@ def test_nobody_elsewhere_is_taken_for_our_own() -> None:
 )
 def test_requests_of_others_are_counted_by_the_gateway(metrics: str, answered: int | None) -> None:
     assert attribution_service.answered_of(metrics) == answered
+
+
+@pytest.mark.parametrize(
+    ("start", "seconds", "drawn"),
+    [
+        (0.0, 0.5, "█" * 13),
+        (0.5, 0.25, " " * 13 + "█" * 6 + "▌"),
+        (0.5, 0.0, " " * 13),
+        (0.5, -0.25, " " * 6 + "░" * 6),
+        (0.9, 5.0, " " * 23 + "██▋"),
+        (5.0, -9.0, "░" * 26),
+    ],
+)
+def test_a_piece_of_the_bar_stands_in_its_place(start: float, seconds: float, drawn: str) -> None:
+    assert bar(start, seconds, 1.0) == drawn

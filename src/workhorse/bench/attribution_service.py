@@ -55,6 +55,9 @@ class ToldPlan(msgspec.Struct):
 
     model_name: str
     ceiling_tokens_per_s: Figure | None = None
+    engine: str | None = None
+    slots: int | None = None
+    context_tokens: int | None = None
 
 
 class ToldReading(msgspec.Struct):
@@ -157,19 +160,21 @@ def told_ceiling(plan: ToldPlan | None) -> Estimate | None:
 
 def kept_conditions(where: Places, told: ToldPlan | None) -> Conditions | None:
     """Plan and machine as they were measured, when it is the plan that runs; None: not kept."""
-    if told is None or told.ceiling_tokens_per_s is None:
+    if told is None:
         return None
     store = Store(where.store)
     for run in [run for run in store.runs() if run.kind == "up"][:LOOKED_THROUGH]:
         with suppress(AppError):  # another version's
             conditions = store.run(run.name)[0].conditions
-            plan = conditions.plan
-            ceiling = None if plan is None else plan.forecast.ceiling_tokens_per_s
-            if plan is None or ceiling is None or plan.model_name != told.model_name:
-                continue
-            if ceiling.value == told.ceiling_tokens_per_s.value:
+            if conditions.plan is not None and reads_alike(conditions.plan, told):
                 return conditions
     return None
+
+
+def reads_alike(plan: Plan, told: ToldPlan) -> bool:
+    """Whether a kept plan reads the same of each token as the one that the gateway tells."""
+    kept = (plan.model_name, plan.engine.version, plan.slots, plan.context_tokens)
+    return kept == (told.model_name, told.engine, told.slots, told.context_tokens)
 
 
 def known_of(plan: Plan, ceiling: Estimate, depth_tokens: float) -> Known:

@@ -198,13 +198,12 @@ def milliseconds(seconds: float) -> str:
 def bar(start_s: float, seconds: float, whole_s: float) -> str:
     """A piece of the whole bar, in its place; shaded where it goes back."""
     first, last = sorted((start_s, start_s + seconds))
-    first, last = max(0.0, first), max(0.0, min(last, 1.2 * whole_s))
-    before = min(int(first / whole_s * BAR_WIDTH), BAR_WIDTH - 1)
-    length = min(last / whole_s * BAR_WIDTH, BAR_WIDTH) - before
+    first, last = (min(max(0.0, at / whole_s), 1.0) * BAR_WIDTH for at in (first, last))
+    before = " " * min(int(first), BAR_WIDTH - 1)
     if seconds < 0:
-        return " " * before + "░" * max(1, round(length))
-    full, rest = divmod(round(length * 8), 8)
-    return " " * before + ("█" * full + EIGHTHS[rest].strip() or "▏")
+        return before + "░" * max(1, round(last - first))
+    full, rest = divmod(round((last - first) * 8), 8)
+    return before + "█" * full + EIGHTHS[rest].strip()
 
 
 def notes(terms: Sequence[Term], language: Language) -> None:
