@@ -11,12 +11,16 @@ from statistics import median
 import pytest
 from fake_bed import fake_server, plan_on, rule, two_cores
 
+import builders
 from workhorse.bench.load import load_session
 from workhorse.errors import AppError
-from workhorse.records import Machine, Plan
+from workhorse.plan.planner import make_plan
+from workhorse.plan.wish import Wish
+from workhorse.records import Estimate, Machine, Plan
+from workhorse.text import Text
 from workhorse.tune.experiment import Arena, Rules, Seen
-from workhorse.tune.load import both_fit
-from workhorse.tune.trial import Pair
+from workhorse.tune.load import both_fit, scenario_for_goal
+from workhorse.tune.trial import Goal, Pair
 from workhorse.units import GIB, MIB
 
 FASTER = rule(threads="1", speed_times=8.0)  # far beyond what a busy machine adds to 8 ms
@@ -35,10 +39,11 @@ async def arena(
     plan: Plan,
     machine: Machine,
     on_pair: Callable[[Sequence[Pair]], None] = lambda _: None,
+    goal: Goal = "decode",
     **more: float,
 ) -> AsyncIterator[Arena]:
     """An arena with the plan as its incumbent."""
-    rules = Rules("decode", machine, folder / "logs", **more)  # type: ignore[arg-type]
+    rules = Rules(goal, machine, folder / "logs", **more)  # type: ignore[arg-type]
     async with load_session() as client:
         made = Arena(rules, client, on_pair)
         try:
@@ -64,6 +69,20 @@ def ratio(seen: Seen) -> float:
 
 def exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
+
+
+def plan_for_speed(*, decode: float, prefill: float) -> Plan:
+    plan = make_plan(
+        two_cores(), builders.model(), builders.EMBEDDED, Wish(context_tokens=2048, slots=1)
+    )
+    promised = [
+        Estimate(value, value, value, "tok/s", "estimated", Text("", ""))
+        for value in (decode, prefill)
+    ]
+    forecast = replace(
+        plan.forecast, decode_tokens_per_s=promised[0], prefill_tokens_per_s=promised[1]
+    )
+    return replace(plan, forecast=forecast)
 
 
 async def test_both_are_measured_in_turns_and_the_one_that_waits_is_held(tmp_path: Path) -> None:
@@ -105,6 +124,35 @@ async def test_where_memory_holds_one_they_are_started_by_turns(tmp_path: Path) 
         assert len(seen.pairs) == 6
         assert ratio(seen) > 1
     assert running == [1, 1]
+
+
+@pytest.mark.parametrize("goal", ["total", "prefill"])
+async def test_each_goal_is_measured_by_its_own_load(tmp_path: Path, goal: Goal) -> None:
+    machine = two_cores()
+    program = fake_server(
+        tmp_path, [FASTER], "--gap-ms", "8", "--prefill-ms-per-token", "1", "--batch-slowdown", "0"
+    )
+    plan = plan_on(machine, program)
+    async with arena(tmp_path, plan, machine, goal=goal) as made:
+        seen = await made.challenge({"threads"}, replace(plan, threads=1, slots=2), after(2))
+        assert seen.failure is None
+        assert len(seen.pairs) == 2
+        assert ratio(seen) > 1.5
+
+
+def test_a_round_fits_the_goal_the_context_and_the_time() -> None:
+    plan = plan_for_speed(decode=30.0, prefill=1000.0)
+    one = scenario_for_goal(plan, "decode", 4)
+    assert (one.streams, one.prompt_tokens, one.output_tokens) == (1, 768, 30)
+    slow = scenario_for_goal(plan_for_speed(decode=2.0, prefill=20.0), "decode", 4)
+    assert (slow.prompt_tokens, slow.output_tokens) == (64, 24)
+    together = scenario_for_goal(plan, "total", 4)
+    assert (together.streams, together.prompt_tokens) == (4, 128)
+    short = replace(plan, context_tokens=40)
+    for goal in ("decode", "total", "prefill"):
+        found = scenario_for_goal(short, goal, 1)  # type: ignore[arg-type]
+        assert found.prompt_tokens >= 1
+        assert found.prompt_tokens + found.output_tokens <= 40
 
 
 @pytest.mark.parametrize(
