@@ -18,6 +18,8 @@ from workhorse.errors import EXIT_GOOD, EXIT_USAGE, AppError
 from workhorse.text import Language, Text
 from workhorse.units import UNKNOWN, show_bytes
 
+NAMES_SHOWN = 4
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -175,11 +177,10 @@ def print_file(done: "Quantised", language: Language) -> None:
     types = ", ".join(f"{count} × {name}" for name, count in done.types.items())
     weighted = UNKNOWN
     if done.imatrix is not None:
-        bare = len(done.without_importance)
         weighted = f"{done.imatrix} ({done.imatrix_chunks} × 512)"
-        if bare:
-            words = Text(f"; {bare} tensors it does not name", f"；其中未包含 {bare} 个张量")
-            weighted += words.in_language(language)
+    if bare := done.without_importance:
+        names = ", ".join(bare[:NAMES_SHOWN]) + (" …" if len(bare) > NAMES_SHOWN else "")
+        weighted += Text(f"; not in it: {names}", f"；其中没有：{names}").in_language(language)
     rows = [
         (Text("file", "文件"), done.target),
         (Text("size", "大小"), f"{show_bytes(done.n_bytes)}, {done.bits_a_weight:.2f} bit"),

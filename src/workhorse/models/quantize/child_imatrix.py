@@ -27,7 +27,7 @@ def importance(library: ctypes.CDLL, job: ImatrixJob, progress: Callable[[int, i
     if not chunks:
         return Line(failed="the text is too short", too_short_tokens=len(tokens))
     chunks = min(chunks, job.chunks_max or chunks)
-    progress(begun, chunks)
+    progress(min(begun, chunks), chunks)
     for number in range(begun, chunks):
         model.forget()
         # Of every token: else the last layer would see the last one alone.
