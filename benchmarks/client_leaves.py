@@ -20,6 +20,8 @@ from typing import Any
 import aiohttp
 
 from servers import free_port, running, tree
+from workhorse.engines.llamacpp import KEY_VARIABLE
+from workhorse.run.address import Address
 
 ROUTES = ("/v1/chat/completions", "/v1/completions")
 PROMPT_WORDS = 4200  # some 6000 tokens of this text, 15 to 20 s of prefill on two cores
@@ -37,7 +39,7 @@ def main() -> None:
     port = free_port()
     command = [sys.executable, "-m", "workhorse", "up", "--port", str(port), "--no-measure"]
     with running(command, port, "/healthz", stop=SIGINT) as service:
-        engine = f"http://127.0.0.1:{engine_port(service.pid)}"
+        engine = engine_below(service.pid)
         for route in ROUTES:
             for stream in (True, False):
                 for phase in ("prefill", "decode"):
@@ -50,17 +52,20 @@ def main() -> None:
                     print(f"{route} {way}, in {phase}: median {median(times):.2f} s ({shown})")
 
 
-def engine_port(pid: int) -> int:
-    """The port of the engine that `workhorse up` (process `pid`) has started."""
+def engine_below(pid: int) -> Address:
+    """The engine that `workhorse up` (process `pid`) has started, and the key of its port."""
     for child in tree(pid)[1:]:
         words = Path(f"/proc/{child}/cmdline").read_bytes().decode().replace("\0", " ")
         if found := re.search(r"--port (\d+)", words):
-            return int(found[1])
+            # Whoever runs the service may read it; nobody else can.
+            variables = Path(f"/proc/{child}/environ").read_bytes().decode().split("\0")
+            keys = (one.partition("=")[2] for one in variables if one.startswith(KEY_VARIABLE))
+            return Address(f"http://127.0.0.1:{found[1]}", next(keys, None))
     raise RuntimeError("no engine below workhorse")
 
 
 async def leave(
-    gateway: str, engine: str, route: str, stream: bool, phase: str, number: int
+    gateway: str, engine: Address, route: str, stream: bool, phase: str, number: int
 ) -> float:
     """Seconds from closing the client's socket until no slot of the engine is at work."""
     text = "Tell a long story." if phase == "decode" else long_prompt(number)
@@ -92,9 +97,9 @@ async def ask(client: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> 
             pass
 
 
-async def at_work(client: aiohttp.ClientSession, engine: str) -> bool:
+async def at_work(client: aiohttp.ClientSession, engine: Address) -> bool:
     """Whether a slot of the engine is processing."""
-    async with client.get(f"{engine}/slots") as answer:
+    async with client.get(f"{engine.url}/slots", headers=engine.headers) as answer:
         return any(slot["is_processing"] for slot in await answer.json())
 
 

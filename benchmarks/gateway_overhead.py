@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 
-from servers import Others, Server, free_port, running, tree, wait_for_quiet
+from servers import Others, Server, free_port, running, shown, tree, wait_for_quiet
 from stream_load import Load, Round, run
 from turns import now
 from workhorse import __version__
@@ -201,11 +201,6 @@ def kept_awake() -> Iterator[None]:
         for loop in loops:
             loop.kill()
             loop.wait()
-
-
-def shown(command: Sequence[str]) -> str:
-    """A command without the folders of the machine it ran on."""
-    return " ".join(Path(word).name if word.startswith("/") else word for word in command)
 
 
 def figures(case: Case) -> list[dict[str, object]]:

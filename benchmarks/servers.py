@@ -98,6 +98,11 @@ def end(process: subprocess.Popen[bytes], stop: signal.Signals) -> None:
             continue
 
 
+def shown(command: Sequence[str]) -> str:
+    """A command without the folders of the machine it ran on."""
+    return " ".join(Path(word).name if word.startswith("/") else word for word in command)
+
+
 def free_port() -> int:
     """A port of loopback that nobody holds right now."""
     with socket.socket() as taken:

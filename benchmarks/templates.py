@@ -25,10 +25,11 @@ from statistics import median
 
 import aiohttp
 
-from client_leaves import engine_port
-from servers import Server, free_port, running, says_200, tree
+from client_leaves import engine_below
+from servers import Server, free_port, running, says_200, shown, tree
 from workhorse.codec import to_line
 from workhorse.machine.probe import probe
+from workhorse.run.address import Address
 
 MEASURED = Path(__file__).parent.parent / "docs" / "measured"
 SLOTS = 4
@@ -63,9 +64,9 @@ def main() -> None:
             ]
             print(f"round {number + 1} of {args.rounds}: " + "; ".join(latest), flush=True)
         show(figures)
-        engine = f"http://127.0.0.1:{engine_port(sides['without'].pid)}"
+        engine = engine_below(sides["without"].pid)
         notes = asyncio.run(waiting_prompt(engine, system))
-        store(figures, notes, [" ".join(side.command) for side in sides.values()])
+        store(figures, notes, [shown(side.command) for side in sides.values()])
 
 
 def service(folder: Path, name: str, system: str) -> AbstractContextManager[Server]:
@@ -175,17 +176,18 @@ def show(figures: Figures) -> None:
     """Medians with least and most."""
     print("\n| when | figure | median | least | most |\n|---|---|---|---|---|")
     for (when, figure), values in figures.items():
-        shown = " | ".join(f"{value:.2f}" for value in (median(values), min(values), max(values)))
-        print(f"| {when} | {figure} | {shown} |")
+        told = " | ".join(f"{value:.2f}" for value in (median(values), min(values), max(values)))
+        print(f"| {when} | {figure} | {told} |")
 
 
-async def waiting_prompt(url: str, system: str, tokens: int = 100) -> dict[str, float]:
+async def waiting_prompt(engine: Address, system: str, tokens: int = 100) -> dict[str, float]:
     """Every slot answers somebody: when would a prefill ahead of its turn begin?
 
     The engine is asked directly, by as many answers as it has slots and then for a prefill
     without an answer (`n_predict: 0`), which is all that could be sent ahead.
     """
-    async with aiohttp.ClientSession() as client:
+    url = engine.url
+    async with aiohttp.ClientSession(headers=engine.headers) as client:
         began_s = time.monotonic()
         answers = [
             asyncio.create_task(complete(client, url, f"{n} Tell a story.", tokens + 20 * n))

@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import json
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
