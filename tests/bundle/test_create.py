@@ -23,6 +23,7 @@ from workhorse.bundle.order import (
 )
 from workhorse.bundle.sources import Source, engine_sources, model_source
 from workhorse.cli import main
+from workhorse.cli.bundle_plan import plans_for
 from workhorse.engines.supply.builds import Build
 from workhorse.engines.supply.manifest import BuiltFile, Manifest, SourcePackage, write_manifest
 from workhorse.errors import AppError
@@ -101,6 +102,14 @@ def test_the_c_library_of_the_capture_counts_and_none_is_assumed() -> None:
     machine = probe(CAPTURES / "avx_only.json")
     untold = replace(machine, system=replace(machine.system, glibc=None))
     assert (order_for(untold).glibc, order_for(untold).glibc_told) == ("2.28", False)
+
+
+def test_a_card_that_nothing_has_code_for_is_told() -> None:
+    (verdict,) = plans_for((), probe(CAPTURES / "eight_v100.json"), None)
+    (finding,) = verdict.findings
+    assert (finding.code, finding.level) == ("bundle.no-gpu-code", "warning")
+    assert finding.command == "workhorse engine build --gpu sm_70 --cpu avx512"
+    assert plans_for((), probe(CAPTURES / "avx_only.json"), None) == []
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -220,6 +229,37 @@ def test_a_linked_model_comes_as_a_file(tmp_path: Path, real_model: Path) -> Non
     (tmp_path / "linked.gguf").symlink_to(real_model)
     source = model_source(tmp_path / "linked.gguf")
     assert source.files == (("models/linked.gguf", real_model.resolve()),)
+
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": 128,
+    "vocab_size": 100,
+    "max_position_embeddings": 128,
+}
+
+
+def test_a_checkpoint_comes_whole_and_is_told_to_need_another_engine(tmp_path: Path) -> None:
+    folder = tmp_path / "tiny"
+    (folder / ".cache").mkdir(parents=True)
+    (folder / ".cache/lock").touch()
+    (folder / "weights.part").touch()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    (folder / "tokenizer.json").write_text("{}")
+    tensor = {"dtype": "F16", "shape": [100, 64], "data_offsets": [0, 12800]}
+    head = json.dumps({"model.embed_tokens.weight": tensor}).encode()
+    weights = len(head).to_bytes(8, "little") + head + bytes(12800)
+    (folder / "model.safetensors").write_bytes(weights)
+    source = model_source(folder)
+    names = ("config.json", "model.safetensors", "tokenizer.json")
+    assert source.part.files == tuple(f"models/tiny/{name}" for name in names)
+    (verdict,) = plans_for([folder], probe(CAPTURES / "avx_only.json"), None)
+    assert [finding.code for finding in verdict.findings] == ["bundle.checkpoint"]
 
 
 # --- writing -------------------------------------------------------------------------------------
