@@ -99,8 +99,18 @@ def cost_of(variable: Variable, choice: Choice, trials: Sequence[Trial]) -> floa
     if choice.value == variable.now:
         return 0.0
     alone = Change(variable.name, choice.value)
-    seen = [t.ratio for t in trials if t.change == alone and t.ratio is not None]
+    seen = [
+        t.ratio
+        for t in trials
+        if t.change == alone and t.ratio is not None and stood(variable, t) == variable.now
+    ]
     return seen[-1] if seen else choice.expected or COST_USUAL
+
+
+def stood(variable: Variable, trial: Trial) -> str:
+    """The variable's value when this trial began."""
+    kept = [change.value for change in trial.kept if change.variable == variable.name]
+    return kept[-1] if kept else variable.start
 
 
 def takes_less(variable: Variable, choice: Choice) -> bool:

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Literal
 
 from workhorse.text import Text
-from workhorse.tune.cliffs import memory_freed, over_the_cliff
+from workhorse.tune.cliffs import memory_freed, over_the_cliff, stood
 from workhorse.tune.trial import Change, Trial
 from workhorse.tune.variables import Choice, Space, Variable
 
@@ -182,8 +182,9 @@ class Search:
                     high = min(high, at)
         for trial in since:  # where it stood before it moved is behind as well
             if trial.outcome == "accepted":
-                old = self.stood(variable, trial)
-                if old is not None and old != now:
+                before_it = stood(variable, trial)
+                old = values.index(before_it) if before_it in values else now
+                if old != now:
                     low, high = (max(low, old), high) if old < now else (low, min(high, old))
         if before:
             low, high = max(low, now - 2), min(high, now + 2)
@@ -194,12 +195,6 @@ class Search:
         if trial.outcome in ("out of memory", "refused"):
             return not memory_freed(self.space, self.trials[trial.number :])
         return trial.outcome in BEYOND
-
-    def stood(self, variable: Variable, trial: Trial) -> int | None:
-        """Where the variable stood when this trial began."""
-        mine = [c.value for c in trial.kept if c.variable == variable.name]
-        value = mine[-1] if mine else variable.start
-        return variable.values.index(value) if value in variable.values else None
 
     def was_near(self, before: Sequence[Trial], choice: Choice) -> bool:
         """Whether the value was not far behind when it was tried."""
