@@ -200,7 +200,11 @@ def failed(seen: Seen) -> Finding | None:
 
 def below_zero(terms: Sequence[Term]) -> Finding | None:
     """Terms that came out negative, named so that nobody takes them for a gain."""
-    below = [term for term in terms if term.seconds < 0 and term.code != "rest"]
+    below = [
+        term
+        for term in terms
+        if term.seconds < 0 and (term.code != "rest" or term.high_s >= 0)  # else: see the ceiling
+    ]
     if not below:
         return None
     clear = any(term.clear for term in below)

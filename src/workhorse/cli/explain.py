@@ -213,7 +213,8 @@ def notes(terms: Sequence[Term], language: Language) -> None:
     out = console()
     for term in terms:
         what, how = term.what.in_language(language), term.how.in_language(language)
-        out.print(f"[bold]{escape(what)}[/]: {escape(how)}", style="dim")
+        colon = Text(": ", "：").in_language(language)
+        out.print(f"[bold]{escape(what)}[/]{colon}{escape(how)}", style="dim")
         for bound in term.bounds:
             out.print(f"    {escape(bound_words(bound).in_language(language))}", style="dim")
     out.print()
