@@ -18,7 +18,7 @@ from statistics import fmean, median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "tune"))
 
-from response_surfaces import (
+from response_surfaces import (  # type: ignore[import-not-found]
     FAMILIES,
     Noise,
     Surface,
@@ -28,7 +28,7 @@ from response_surfaces import (
     quiet,
     shared,
 )
-from simulated_runs import Run, decided, tune
+from simulated_runs import Run, decided, tune  # type: ignore[import-not-found]
 
 from workhorse.tune.noise import Rule, rule_for
 from workhorse.tune.search import Limits
@@ -99,7 +99,7 @@ def what_is_found(seeds: int) -> Iterator[dict[str, object]]:
 
 def start(surface: Surface) -> float:
     """Where a run begins, as a share of the best."""
-    return (surface.speed(surface.start) or 0.0) / surface.best()
+    return float((surface.speed(surface.start) or 0.0) / surface.best())
 
 
 def losses(run: Run) -> int:
