@@ -63,14 +63,14 @@ class Made:
     manifest: Manifest
 
 
-def create(wish: Wish, where: Places, tell: Tell, lock: str | None = None) -> Made:
-    """Bring everything together and write it; raises AppError. `lock`: another than our own."""
+def create(wish: Wish, where: Places, tell: Tell) -> Made:
+    """Bring everything together and write it; raises AppError."""
     first = piece_name(wish.output, 1) if wish.piece_bytes else wish.output
     refuse_taken(first)
     store = where.data / "bundles"
     with app_errors(), told_of_disk(store), alone(store / "making"):
         tell.stage(Text("fetching packages", "获取软件包"))
-        wheels = bring_wheels(wish.order, lock or read_lock(), store / "wheels", tell.progress)
+        wheels = bring_wheels(wish.order, read_lock(), store / "wheels", tell.progress)
         tell.stage(Text("fetching the model", "获取模型"))
         default = embedded_model(where.data, tell.progress)
         tell.stage(Text(f"writing {wish.output.name}", f"写入 {wish.output.name}"))
@@ -80,7 +80,7 @@ def create(wish: Wish, where: Places, tell: Tell, lock: str | None = None) -> Ma
             *(wheel_source(wheel, wish.order.architecture) for wheel in (own, *wheels)),
             library_source(wish.order.architecture, store),
             *(engine_sources(wish.build) if wish.build else ()),
-            *map(model_source, dict.fromkeys((*wish.models, default))),
+            *map(model_source, dict.fromkeys((*wish.models, default.absolute()))),
         ]
         return write(wish, sources, tell.progress)
 
