@@ -203,6 +203,8 @@ def given_of(decision: "Decision", ask: "Ask", where: Places, args: argparse.Nam
     plan, model = decision.plan, decision.model
     if plan.embeddings:
         raise embeds(plan.model_name)
+    if plan.pool is not None:
+        raise other_engine(plan.engine.version)
     if model.format != "gguf" and plan.pool is None:
         raise needs_local_file(ask.model or "")
     own = build_key(plan.engine)
@@ -227,6 +229,20 @@ def embeds(name: str) -> AppError:
             f"{name} 是嵌入或重排序模型，没有可调优的解码过程。",
         ),
         Text("Tune a model that writes text.", "请对生成文本的模型调优。"),
+        exit_code=EXIT_NO,
+    )
+
+
+def other_engine(version: str) -> AppError:
+    """What is moved are the settings of llama.cpp."""
+    return AppError(
+        Text(
+            f"{version} cannot be tuned: its settings are not those that are tried.",
+            f"{version} 无法调优：可试的是 llama.cpp 的设置。",
+        ),
+        Text(
+            "Name a GGUF file, or --engine llama.cpp.", "请指定 GGUF 文件，或 --engine llama.cpp。"
+        ),
         exit_code=EXIT_NO,
     )
 

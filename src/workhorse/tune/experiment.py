@@ -22,7 +22,7 @@ from workhorse.text import Text
 from workhorse.tune.load import both_fit, patience_s, scenario_for_goal
 from workhorse.tune.proof import Failure, other_words, prove
 from workhorse.tune.quality import Likely, divergence
-from workhorse.tune.side import Load, Side
+from workhorse.tune.side import CLOCK, Load, Overdue, Side
 from workhorse.tune.trial import Goal, Pair
 
 # A model may take long to read from an old disk: 70 GB at 100 MB/s are twelve minutes.
@@ -31,6 +31,8 @@ READY_TIMEOUT_S = 1800.0
 READY_TIMES, LEAST_READY_S = 10.0, 60.0
 # Rounds at each start where engines take turns on the memory: a start costs more than a round.
 ROUNDS_A_START = 3
+# A candidate that is so many times slower than the incumbent need not be waited for.
+SLOW_TIMES, LEAST_SLOW_S = 8.0, 10.0
 # What may change which tokens are likely, and is compared where a limit was set.
 CHANGES_QUALITY = frozenset({"kv", "quant"})
 # Causes in a log that say: this did not fit (knowledge/diagnoses/memory*.toml).
@@ -76,6 +78,8 @@ class Arena:
         self._incumbent: Side | None = None
         self._candidate: Side | None = None
         self._words = ""
+        self._deadline_s: float | None = None
+        self._usual_s: dict[str, float] = {}  # what the incumbent's steps took at most
 
     @property
     def incumbent(self) -> Side:
@@ -103,15 +107,23 @@ class Arena:
             raise unsound(proof.failure)
         self._words = proof.words
 
-    async def challenge(self, variables: Collection[str], plan: Plan, enough: Enough) -> Seen:
+    async def challenge(
+        self,
+        variables: Collection[str],
+        plan: Plan,
+        enough: Enough,
+        deadline_s: float | None = None,
+    ) -> Seen:
         """Measure a plan beside the incumbent until `enough` says so; `settle` ends the trial.
 
-        `variables` were changed: they decide what both plans have to have in common.
+        `variables` were changed: they decide what both plans have to have in common. At
+        `deadline_s` by the clock it ends with the pairs that there are.
 
         AppError when the incumbent itself fails, twice, or this machine does.
         """
         kills = kernel_kills()
         self._candidate = candidate = Side(plan, self._log())
+        self._deadline_s, self._usual_s = deadline_s, {}
         together = self._together(plan)
         seen = Seen()
         try:
@@ -124,6 +136,8 @@ class Arena:
                     await self._rounds(candidate, enough, pairs, together=together)
                 finally:
                     seen = Seen(tuple(pairs), None, distance)
+        except OutOfTime:
+            pass
         except CandidateFailed as failed:
             killed = kernel_kills() > kills
             failure = failure_of(candidate, failed.error, killed=killed)
@@ -196,7 +210,7 @@ class Arena:
     ) -> None:
         load = self._load(candidate)
         count = 1 if together else ROUNDS_A_START
-        first, second = candidate, self.incumbent
+        first, second = self.incumbent, candidate  # its times bound those of the candidate
         while not enough(pairs):
             speeds = {}
             for side, other in ((first, second), (second, first)):
@@ -214,15 +228,40 @@ class Arena:
         for again in (True, False):
             try:
                 await self._visit(side, other, together=together)
-                await side.prepare(self._client, load)
-                return [await side.measure() for _ in range(count)]
+                began_s = CLOCK()
+                await side.prepare(self._client, load, self._limit_s("prepare", side, load))
+                prepared_s = CLOCK()
+                self._note("prepare", side, prepared_s - began_s)
+                limit_s = self._limit_s("measure", side, load)
+                speeds = [await side.measure(limit_s) for _ in range(count)]
+                self._note("measure", side, (CLOCK() - prepared_s) / count)
+                return speeds
             except AppError as error:
+                if isinstance(error, Overdue) and self._late:
+                    raise OutOfTime from error
                 if side is not self._incumbent:
                     raise CandidateFailed(error) from error
                 if not again:
                     raise
                 await side.stop()
         raise AssertionError("the second try returns or raises")
+
+    @property
+    def _late(self) -> bool:
+        return self._deadline_s is not None and CLOCK() > self._deadline_s
+
+    def _note(self, step: str, side: Side, took_s: float) -> None:
+        if side is self._incumbent:
+            self._usual_s[step] = max(took_s, self._usual_s.get(step, 0.0))
+
+    def _limit_s(self, step: str, side: Side, load: Load) -> float:
+        """How long a step may take: by the incumbent's time, and to the deadline at most."""
+        limit_s = load.patience_s
+        if side is not self._incumbent and step in self._usual_s:
+            limit_s = min(limit_s, max(LEAST_SLOW_S, SLOW_TIMES * self._usual_s[step]))
+        if self._deadline_s is not None:
+            limit_s = min(limit_s, max(0.0, self._deadline_s - CLOCK()))
+        return limit_s
 
     async def _visit(self, side: Side, other: Side, *, together: bool) -> None:
         """Give the machine to one side."""
@@ -265,6 +304,10 @@ class Arena:
         return next(path for path in names if path not in taken)
 
 
+class OutOfTime(Exception):
+    """The deadline came in the middle of a round."""
+
+
 class CandidateFailed(Exception):
     """What went wrong with a candidate; never the end of the tuning."""
 
@@ -279,6 +322,8 @@ def failure_of(side: Side, error: AppError, *, killed: bool) -> Failure:
     `killed`: the kernel has ended a process for want of memory meanwhile.
     """
     process = side.process
+    if isinstance(error, Overdue) and error.slow:
+        return Failure("worse", error.what)
     if process is None:
         return Failure("crashed", error.what)
     lines = process.log_tail(LINES_OF_CAUSE)

@@ -133,6 +133,11 @@ class Work:
             return None
         return budget_s - min(FINAL_SHARE * budget_s, FINAL_LONGEST_S)
 
+    @property
+    def deadline_s(self) -> float | None:
+        """When the trials end, by the clock."""
+        return None if self.search_s is None else self.began_s + self.search_s
+
     async def search(self) -> Finished:
         """Try one change after the other until nothing is left, or no time."""
         self.check_only()
@@ -198,7 +203,7 @@ class Work:
             seen = Seen(failure=Failure("refused", plan.because))
         else:
             seen = await self.arena.challenge(
-                variables, plan, lambda pairs: self.enough(pairs, rule)
+                variables, plan, lambda pairs: self.enough(pairs, rule), self.deadline_s
             )
         outcome, why = outcome_of(seen, rule)
         if outcome is None:

@@ -4,10 +4,11 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import aiohttp
 
@@ -28,6 +29,8 @@ from workhorse.tune.quality import likely_tokens
 from workhorse.tune.trial import Goal
 from workhorse.units import show_duration
 
+T = TypeVar("T")
+
 CLOCK = time.perf_counter
 # The prompts of a round begin differently up to so many rounds; then the first ones come again,
 # long after they were computed.
@@ -35,6 +38,8 @@ PROMPT_ROUNDS = 40
 PORT_TRIES = 3
 # An answer of a tiny model may lie in the socket whole before we are woken to read it.
 TRIES = 4
+# A round that is overdue gets so long to show whether anything still comes.
+STILL_S = 3.0
 # Where the next token's probabilities are compared: the ends of one text cut ever later.
 QUALITY_ENDS_TOKENS = tuple(range(32, 32 + 16 * 5, 5))
 QUALITY_TOKENS = 64  # of the likeliest at each
@@ -64,6 +69,7 @@ class Side:
         self._load: Load | None = None
         self._bodies: Sequence[Sequence[bytes]] = ()
         self._round = 0
+        self._tally = Tally()
 
     @property
     def running(self) -> EngineProcess:
@@ -116,48 +122,69 @@ class Side:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.running.pid, number)
 
-    async def prepare(self, client: aiohttp.ClientSession, load: Load) -> None:
+    async def prepare(self, client: aiohttp.ClientSession, load: Load, limit_s: float) -> None:
         """Make the prompts of a load and warm the engine up, unless that was done."""
         if self._load == load:
             return
+        self._tally = Tally()
+        await self._bounded(self._prepared(client, load), limit_s)
+
+    async def _prepared(self, client: aiohttp.ClientSession, load: Load) -> None:
         process, scenario = self.running, load.scenario
-        async with in_time(load.patience_s, self.log_path):
-            service = await find_service(client, process.base_url, process.address.key)
-            many = replace(scenario, repeats=1 if load.goal == "decode" else PROMPT_ROUNDS)
-            *prompts, last = await make_prompts(client, service, many, load.seed)
-            # To decode, the prompt is the same each time: its KV is kept, the answer is computed.
-            kept = load.goal == "decode"
-            asked = [body(service, one, scenario.output_tokens, cache=kept) for one in prompts]
-            streams = scenario.streams
-            self._bodies = [asked[at : at + streams] for at in range(0, len(asked), streams)]
+        service = await find_service(client, process.base_url, process.address.key)
+        many = replace(scenario, repeats=1 if load.goal == "decode" else PROMPT_ROUNDS)
+        *prompts, last = await make_prompts(client, service, many, load.seed)
+        # To decode, the prompt is the same each time: its KV is kept, the answer is computed.
+        kept = load.goal == "decode"
+        asked = [body(service, one, scenario.output_tokens, cache=kept) for one in prompts]
+        streams = scenario.streams
+        self._bodies = [asked[at : at + streams] for at in range(0, len(asked), streams)]
+        if kept:
+            await self._ask(service, asked)
+        else:
             await warm_up(service, last, scenario, CLOCK)
-            if kept:
-                await self._ask(service, asked)
         self._service, self._load, self._round = service, load, 0
 
-    async def measure(self) -> float:
+    async def measure(self, limit_s: float) -> float:
         """One round of the load that it was prepared for: the goal's tokens a second.
 
-        AppError when the engine dies, does not answer in time, or shows no speed.
+        AppError when the engine dies or shows no speed, `Overdue` when it takes too long.
         """
+        self._tally = Tally()
+        return await self._bounded(self._measured(), limit_s)
+
+    async def _measured(self) -> float:
         load, service = self._load, self._service
         if load is None or service is None:
             raise RuntimeError("a side is prepared before it is measured")
-        async with in_time(load.patience_s, self.log_path):
-            for _ in range(TRIES):
-                bodies = self._bodies[self._round % len(self._bodies)]
-                self._round += 1
-                speed = speed_of(load.goal, await self._ask(service, bodies))
-                if speed:
-                    return speed
+        for _ in range(TRIES):
+            bodies = self._bodies[self._round % len(self._bodies)]
+            self._round += 1
+            if speed := speed_of(load.goal, await self._ask(service, bodies)):
+                return speed
         raise AppError(
             Text("The answers came in one piece each: no speed.", "回答一次性返回，无法测速。"),
             Text("Use another engine build.", "请换用其他引擎构建。"),
             speaker="engine",
         )
 
+    async def _bounded(self, work: Coroutine[object, object, T], limit_s: float) -> T:
+        """What the work gives; Overdue when it takes longer."""
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({task}, timeout=limit_s)
+            before = self._tally.pieces
+            if not task.done():
+                await asyncio.wait({task}, timeout=STILL_S)
+            if task.done():
+                return task.result()
+            raise Overdue(limit_s, self.log_path, slow=self._tally.pieces > before)
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
     async def _ask(self, service: Service, bodies: Sequence[bytes]) -> list[Run]:
-        runs = await measure_round(service, bodies, CLOCK, Tally())
+        runs = await measure_round(service, bodies, CLOCK, self._tally)
         for run in runs:
             if run.error is not None:
                 if await self.running.ends_within(1.0):
@@ -185,19 +212,20 @@ class Side:
         return tuple(found) if all(found) else ()
 
 
-@asynccontextmanager
-async def in_time(limit_s: float, log_path: Path) -> AsyncIterator[None]:
-    """Ends a block after some seconds with an AppError that says so: the engine hangs."""
-    try:
-        async with asyncio.timeout(limit_s):
-            yield
-    except TimeoutError:
-        waited = show_duration(limit_s)
-        raise AppError(
-            Text(
-                f"The engine hangs: no end of an answer after {waited}.",
-                f"推理引擎停止响应：{waited} 内未完成回答。",
-            ),
-            Text(f"Read its log: {log_path}", f"请查看引擎日志：{log_path}"),
-            speaker="engine",
-        ) from None
+class Overdue(AppError):
+    """A round that was given up; `slow`: text still came, only too slowly."""
+
+    def __init__(self, waited_s: float, log_path: Path, *, slow: bool) -> None:
+        waited = show_duration(waited_s)
+        what = Text(
+            f"The engine hangs: no end of an answer after {waited}.",
+            f"推理引擎停止响应：{waited} 内未完成回答。",
+        )
+        if slow:
+            what = Text(
+                f"So slow that its round was given up after {waited}.",
+                f"过慢：{waited} 后放弃该轮测量。",
+            )
+        step = Text(f"Read its log: {log_path}", f"请查看引擎日志：{log_path}")
+        super().__init__(what, step, speaker="engine")
+        self.slow = slow
