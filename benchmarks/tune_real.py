@@ -38,7 +38,6 @@ from workhorse.machine.probe import probe
 TUNED = "workhorse tune"
 DEPTH_TOKENS = 768
 SWEEP = ("-fa", "0,1", "-ctk", "f16,q8_0", "-lm", "mmap,none", "-p", "0", "-d", str(DEPTH_TOKENS))
-PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def main() -> None:
         others: list[float] = []
         for number in range(args.rounds):
             for one in contenders[:: -1 if number % 2 else 1]:
-                wait_for_quiet(0.1, PATIENCE_S)
+                wait_for_quiet(0.1, args.patience_s)
                 before = Others.now()
                 figures[one.name].append(asked(one, args))
                 others.append(round(before.cpus_since(), 2))
@@ -97,6 +96,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=3, help="answers a round")
     parser.add_argument("--output-tokens", type=int, default=128)
+    parser.add_argument("--patience-s", type=float, default=120.0, help="for a quiet machine")
     parser.add_argument("--skip-golden", action="store_true", help="random weights")
     return parser.parse_args()
 
