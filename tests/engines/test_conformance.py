@@ -119,7 +119,7 @@ async def test_it_is_ready_and_says_which_model_it_serves(engine: Running) -> No
     assert listed["data"][0]["id"] == engine.rig.plan.model_name
 
 
-# What computes, by the engines that guard it; vLLM leaves some forms open (`vllm/adapter.py`).
+# What computes, by the engines.
 COMPUTING = {
     "llama.cpp": (
         *("/completion", "/completions", "/v1/completions", "/infill", "/tokenize", "/detokenize"),
@@ -141,7 +141,10 @@ COMPUTING = {
         "/v1/embeddings",
         "/tokenize",
     ),
-    "vllm": ("/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses"),
+    "vllm": (
+        *("/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses"),
+        *("/invocations", "/pooling", "/score", "/rerank", "/classify", "/tokenize"),
+    ),
 }
 
 
@@ -167,9 +170,8 @@ async def test_without_the_key_of_this_start_its_port_computes_nothing(engine: R
                 async with http.post(base + path, json=body, headers=headers) as answer:
                     assert answer.status == 401, path
         for path in ("/slots", "/props", "/metrics"):
-            if engine.rig.plan.engine.engine != "vllm":
-                async with http.get(base + path) as answer:
-                    assert answer.status == 401, path
+            async with http.get(base + path) as answer:
+                assert answer.status == 401, path
     assert (await engine.post(engine.rig.chat, engine.asked(max_tokens=1)))[0] == 200
 
 

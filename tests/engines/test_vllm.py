@@ -1,5 +1,6 @@
 """vLLM: a plan becomes words that the version understands, a log what was really done."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -112,6 +113,55 @@ def test_nothing_of_the_users_comes_before_its_own_packages(tmp_path: Path) -> N
             [sys.executable, "-m", "vllm"], cwd=tmp_path, env=env, capture_output=True, text=True
         )
         assert "No module named vllm" in ran.stderr
+
+
+# In another Python, as the engine loads it: asked so, does it answer itself or pass it on?
+LAYER = """
+import asyncio, importlib, json, sys
+module, name = sys.argv[1].rsplit(".", 1)
+layer = getattr(importlib.import_module(module), name)
+
+async def inner(scope, receive, send):
+    await send({"type": "inner"})
+
+async def ask(scope):
+    said = []
+    async def send(message):
+        said.append(message.get("status", message["type"]))
+    scope["headers"] = [(n.encode(), v.encode()) for n, v in scope.get("headers", ())]
+    await layer(inner)(scope, None, send)
+    return said[0]
+
+print(json.dumps([asyncio.run(ask(scope)) for scope in json.loads(sys.argv[2])]))
+"""
+
+
+def test_without_the_key_every_route_but_health_is_refused() -> None:
+    start = VLLM.launch(pooled.plan(pooled.vllm()), 1)
+    right, wrong = ("authorization", "Bearer k3y"), ("authorization", "Bearer k3")
+
+    def answers(key: str) -> list[object]:
+        asked = [
+            {"type": "lifespan"},
+            {"type": "http", "path": "/health"},
+            {"type": "http", "path": "/invocations", "headers": [right]},
+            {"type": "http", "path": "/invocations"},
+            {"type": "http", "path": "/health/../invocations", "headers": [wrong]},
+            {"type": "http", "path": "/score", "headers": [wrong, right]},
+            {"type": "websocket", "path": "/v1/realtime"},
+        ]
+        words = [words_after(start.argv, "--middleware"), json.dumps(asked)]
+        env = {**start.env, str(start.key_variable): key}
+        command = [sys.executable, "-c", LAYER, *words]
+        ran = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        found: list[object] = json.loads(ran.stdout)
+        return found
+
+    assert answers("k3y") == [*["inner"] * 3, 401, 401, 401, "websocket.close"]
+    assert answers("") == ["inner"] * 7
+    old = VLLM.launch(pooled.plan(pooled.vllm("0.9.2")), 1)
+    assert "--middleware" not in old.argv
+    assert old.env["PYTHONPATH"] == ""
 
 
 def test_the_log_of_a_cpu_start_says_what_was_done() -> None:

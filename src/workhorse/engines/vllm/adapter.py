@@ -1,7 +1,7 @@
 """vLLM: a Plan becomes a Launch; the log and the first answer are judged. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from workhorse.engines import judge_pool, openai_proof, python_log
@@ -19,9 +19,12 @@ HEALTH_PATH = "/health"
 # flight are cut. What is left of the process group is killed with it (`run/process.py`).
 STOP_GRACE_S = 15.0
 
-# Guards what begins with /v1, /v2, /inference and /cohere; a few routes of older forms that compute
-# too (/invocations, /pooling, /score …) it leaves open (0.32.0 authenticate.py, read 2026-11).
+# With it alone vLLM guards what begins with /v1, /v2, /inference and /cohere; routes of older forms
+# that compute too (/invocations, /pooling, /score …) it leaves open (0.32.0 authenticate.py, read
+# 2026-11). So a layer of ours is put around all of it, the only thing that its Python sees of us.
 KEY_VARIABLE = "VLLM_API_KEY"
+PORT_KEY = "workhorse_port_key.PortKey"
+PORT_KEY_FOLDER = str(Path(__file__).parents[1] / "port_key")
 
 # vllm 0.32.0 v1/metrics/loggers.py; gpu_cache_usage_perc up to 0.10.
 METRICS = Metrics(
@@ -73,6 +76,9 @@ class Vllm:
         said = [spoken for spoken in _changed(plan, pool) if spoken is not None]
         words = [word for spoken in said for word in spoken.words]
         variables = dict(pair for spoken in said for pair in spoken.environment)
+        if "--middleware" in plan.engine.knows:
+            words += ["--middleware", PORT_KEY]
+            variables["PYTHONPATH"] = PORT_KEY_FOLDER
         return Launch(
             argv=(*plan.engine.command, *settings(plan, pool, port, host), *words),
             env={**environment(plan), **variables},

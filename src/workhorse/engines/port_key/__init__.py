@@ -1,0 +1,1 @@
+"""The one folder that vLLM's own Python sees of ours."""
