@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -173,11 +174,6 @@ async def test_a_renewed_certificate_is_taken_into_use(
     following.cancel()
 
 
-async def silent(gateway: Gateway) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    assert gateway.url is not None
-    return await asyncio.open_connection("127.0.0.1", int(gateway.url.rpartition(":")[2]))
-
-
 async def test_who_never_ends_the_handshake_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +181,8 @@ async def test_who_never_ends_the_handshake_is_cut(
     gateway = Gateway(build_app(Roster(), activity=Activity()), written(tmp_path))
     await gateway.start(port=0)
     try:
-        reader, writer = await silent(gateway)
+        port = int((gateway.url or "").rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
         writer.close()
     finally:
@@ -200,20 +197,21 @@ async def test_of_too_many_handshakes_the_oldest_gives_way(
     await gateway.start(port=0)
     trusting = ssl.create_default_context()
     AUTHORITY.configure_trust(trusting)
-    opened = []
+    assert gateway.url is not None
+    port = int(gateway.url.rpartition(":")[2])
+    # All before the gateway looks again: it takes them in one turn of the loop.
+    sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
+    opened = [await asyncio.open_connection(sock=one) for one in sockets]
     try:
-        for _ in range(5):
-            opened.append(await silent(gateway))
-        for reader, _ in opened[:2]:
+        for reader, _ in opened[:5]:
             with suppress(ConnectionResetError):
                 assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
-        assert gateway.url is not None
         async with (
             aiohttp.ClientSession(gateway.url) as http,
             http.get("/healthz", ssl=trusting) as answer,
         ):
             assert answer.status == 503  # it is the gateway that answers
-        assert not opened[4][0].at_eof()
+        assert not opened[7][0].at_eof()
     finally:
         for _, writer in opened:
             writer.close()

@@ -111,8 +111,9 @@ class Door(web.TCPSite):
 
     def greet(self, transport: asyncio.Transport) -> None:
         """Begin TLS on a connection; who does not come to the end of it is cut."""
-        if len(self._greeting) >= HANDSHAKES:
-            next(iter(self._greeting.values())).abort()
+        while len(self._greeting) >= HANDSHAKES:
+            # Forgotten here: its end is news a turn of the loop later, after others have come.
+            self._greeting.pop(next(iter(self._greeting))).abort()
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         self._greeting[done] = transport
@@ -133,7 +134,7 @@ class Door(web.TCPSite):
         speaking.connection_made(transport)
 
     def _greeted(self, done: "asyncio.Future[None]") -> None:
-        del self._greeting[done]
+        self._greeting.pop(done, None)
         if not done.cancelled():
             done.exception()  # a failure is its client's affair
 
