@@ -86,6 +86,13 @@ def test_architecture_names_every_room() -> None:
     assert {name for name in folders | modules if name not in text} == set()
 
 
+def test_the_page_of_benchmarks_names_each() -> None:
+    page = read("benchmarks/README.md")
+    scripts = {path.name for path in (ROOT / "benchmarks").glob("*.py")}
+    assert "soak.py" in scripts
+    assert {name for name in scripts if f"`{name}" not in page} == set()
+
+
 def test_architecture_names_no_file_that_is_gone() -> None:
     named = set(re.findall(r"`((?:\w+/)*\w+\.(?:py|toml))`", read("ARCHITECTURE.md")))
     files = {str(p.relative_to(ROOT)) for p in ROOT.rglob("*.*") if ".venv" not in p.parts}
