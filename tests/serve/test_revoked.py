@@ -31,13 +31,21 @@ async def stays_silent(to: Exchange) -> None:
 
 
 @asynccontextmanager
-async def two_keys(folder: Path, engine: Any) -> AsyncIterator[tuple[KeyStore, str, list[str]]]:
-    """A gateway before an engine, its store, its URL, and the secrets of `ann` and `bob`."""
+async def two_keys(
+    folder: Path, engine: Any, *, exposed: bool = False
+) -> AsyncIterator[tuple[KeyStore, str, list[str]]]:
+    """A gateway before an engine, its store, its URL, and the secrets of `ann` and `bob`.
+
+    `exposed`: as if other machines could ask.
+    """
     store = KeyStore(folder / "service.sqlite")
     secrets = [store.add(Key(name), time.time()) for name in ("ann", "bob")]
     async with scripted(engine) as (_, url):
         served = Served("horse", StandInBackend(url))
-        app = build_app(Roster((served,)), activity=Activity(), access=Access(store))
+        access = Access(store)
+        if exposed:
+            access.expose("0.0.0.0")
+        app = build_app(Roster((served,)), activity=Activity(), access=access)
         opened = Gateway(app)
         await opened.start(port=0)
         try:
@@ -83,3 +91,26 @@ async def test_it_ends_the_answers_of_that_key_alone_and_says_why(
         assert not asking[1].done()
         asking[1].cancel()
         await asyncio.wait({asking[1]})
+
+
+@pytest.mark.parametrize("exposed", [True, False])
+async def test_without_any_key_only_this_machine_is_served_on(
+    tmp_path: Path, exposed: bool
+) -> None:
+    async with two_keys(tmp_path, talks_on, exposed=exposed) as (store, url, (ann, _)):
+        begun = asyncio.Event()
+        asking = asyncio.create_task(ask(url, ann, True, begun))
+        await begun.wait()
+        await asyncio.to_thread(store.forget_all)
+        if exposed:
+            _, said = await asyncio.wait_for(asking, PATIENCE_S)
+            assert "This key was revoked." in said
+            return
+        async with aiohttp.ClientSession() as http:
+            status = 401
+            while status == 401:  # until the gateway has seen it
+                async with http.get(f"{url}/openapi.json") as answer:
+                    status = answer.status
+        assert not asking.done()
+        asking.cancel()
+        await asyncio.wait({asking})

@@ -133,7 +133,7 @@ class Access:
                     raise lost_keys(store)
                 changed = ring.kept != self._ring.kept
                 self._ring, self._file, self._lost, told = ring, file, False, False
-                if ring and changed:
+                if self.asks_for_key and changed:
                     self._end_the_revoked(ring)
             except Exception as error:  # noqa: BLE001 - a watch that ends misses each revocation
                 if not told:
