@@ -19,6 +19,8 @@ FACTS = UnitFacts(
     home_is_needed=False,
     tmp_is_needed=False,
     cards=False,
+    compiles=False,
+    caches=(),
     cpus=(),
     memory_nodes=None,
     drain_s=30.0,
@@ -27,6 +29,7 @@ FACTS = UnitFacts(
 KINDS = {
     "CPU": FACTS,
     "cards": replace(FACTS, cards=True, local_only=False),
+    "compiles": replace(FACTS, compiles=True, caches=("/opt/a b/cache",)),
     "pinned": replace(FACTS, cpus=(0, 1, 2, 3, 8), memory_nodes=(0,)),
     "interleaved": replace(FACTS, cpus=(0, 1), memory_nodes=(0, 1)),
     "low port": replace(FACTS, port=80, local_only=False),
@@ -85,6 +88,13 @@ def test_a_card_costs_what_it_needs_and_no_more() -> None:
     assert cards["DevicePolicy"] == "closed"
     assert (plain["CapabilityBoundingSet"], cards["CapabilityBoundingSet"]) == ("", "CAP_SYSLOG")
     assert "nvidia-modprobe" in cards["ExecStartPre"]
+
+
+def test_what_compiles_may_run_it_and_keep_it() -> None:
+    compiling = settings(KINDS["compiles"])
+    assert compiling["MemoryDenyWriteExecute"] == "no"
+    assert compiling["ReadWritePaths"] == '"-/opt/a b/cache"'
+    assert compiling["PrivateDevices"] == "yes"
 
 
 def test_pins_come_from_the_plan() -> None:

@@ -4,10 +4,12 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from service_process import fake_server
 
+import pooled
 from workhorse.cli import main
 from workhorse.machine.probe import probe
 
@@ -94,6 +96,20 @@ def test_what_the_program_stands_on_is_not_hidden_from_it(
         said = capsys.readouterr().out
         assert f"\nProtectHome={home}\n" in said
         assert f"\nPrivateTmp={temporary}\n" in said
+
+
+def test_an_engine_that_compiles_may_without_a_card(
+    asked: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["service", "install", *asked[:-1], "--dry-run"]
+    assert main(words) == 0
+    assert "\nMemoryDenyWriteExecute=yes\n" in capsys.readouterr().out
+    plan = pooled.plan(pooled.vllm())
+    monkeypatch.setattr("workhorse.up.decide.decide", lambda *_: SimpleNamespace(plan=plan))
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "\nMemoryDenyWriteExecute=no\n" in said
+    assert "\nReadWritePaths=-/engines/vllm-0.32.0/cache\n" in said
 
 
 def test_installed_shown_and_removed(

@@ -148,6 +148,7 @@ def facts_of(
     args: argparse.Namespace, ask: "Ask", settings: "Settings", plans: Sequence["Plan"]
 ) -> "UnitFacts":
     """What the unit is written for, from the plans and this user."""
+    from workhorse.engines.vllm.adapter import cache_folder
     from workhorse.run.service_file import UnitFacts
     from workhorse.serve.auth import is_loopback
 
@@ -168,6 +169,10 @@ def facts_of(
     pinned = pins.pop() if len(pins) == 1 else None
     cpus = sorted({cpu for plan in plans for cpu in plan.cpus}) if pinned is not None else []
     host = ask.host or settings.serve.host
+    pooled = [plan.engine for plan in plans if plan.pool is not None]  # vLLM, LMDeploy
+    caches = {
+        str(folder) for folder in map(cache_folder, pooled) if not folder.is_relative_to(data)
+    }
     return UnitFacts(
         command=command,
         reload=(sys.executable, "-m", "workhorse", "reload", "--port", str(listens)),
@@ -177,6 +182,8 @@ def facts_of(
         home_is_needed=any(word.startswith(HOMES) for word in files),
         tmp_is_needed=any(word.startswith(TEMPORARY) for word in files),
         cards=any(plan.gpu_index is not None for plan in plans),
+        compiles=bool(pooled),
+        caches=tuple(sorted(caches)),
         cpus=tuple(cpus),
         memory_nodes=pinned,
         drain_s=settings.supervision.drain_s,

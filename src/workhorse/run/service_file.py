@@ -31,6 +31,8 @@ class UnitFacts:
     home_is_needed: bool  # something of it lies below /home or /root
     tmp_is_needed: bool  # or below /tmp
     cards: bool
+    compiles: bool  # an engine writes machine code that it then runs, without a card too
+    caches: tuple[str, ...]  # where it keeps that, outside the data folder
     cpus: tuple[int, ...]  # (): not pinned
     memory_nodes: tuple[int, ...] | None
     drain_s: float
@@ -135,6 +137,9 @@ def _sandbox(facts: UnitFacts) -> Iterator[Line]:
             "MemoryDenyWriteExecute=no",
             "The driver compiles code for a card into memory that it then runs.",
         )
+    elif facts.compiles:
+        # "could not create a primitive": PyTorch 2.13 with oneDNN, BF16 (tried 2026-11).
+        yield "MemoryDenyWriteExecute=no", "The engine compiles its kernels for this CPU."
     else:
         yield "MemoryDenyWriteExecute=yes", ""
     if facts.user is not None:  # a user's own manager has not the right to any of these
@@ -152,6 +157,8 @@ def _system_sandbox(facts: UnitFacts) -> Iterator[Line]:
         yield f"AmbientCapabilities={' '.join(capabilities)}", ""
     yield "ProtectSystem=strict", ""
     yield f"ReadWritePaths={_quoted(facts.data_folder)}", ""
+    for folder in facts.caches:
+        yield f"ReadWritePaths={_quoted(f'-{folder}')}", "What the engine has compiled."
     if facts.home_is_needed:
         yield "ProtectHome=read-only", "The program, the model or the data lie below a home folder."
     else:

@@ -179,9 +179,14 @@ def environment(plan: Plan) -> dict[str, str]:
     return added
 
 
-def caches(build: EngineBuild) -> dict[str, str]:
+def cache_folder(build: EngineBuild) -> PurePath:
     """Where it may keep what it compiles: in its own environment, so that removal removes it."""
-    folder = PurePath(build.command[0]).parent.parent / "cache"
+    return PurePath(build.command[0]).parent.parent / "cache"
+
+
+def caches(build: EngineBuild) -> dict[str, str]:
+    """The variables that name that folder."""
+    folder = cache_folder(build)
     return {
         "VLLM_CACHE_ROOT": str(folder / "vllm"),
         "VLLM_CONFIG_ROOT": str(folder / "vllm-config"),
