@@ -163,6 +163,13 @@ def test_a_request_for_several_answers_takes_as_many_slots() -> None:
     waits(core.arrive(6, CHAT, 8))
 
 
+def test_the_wait_for_several_slots_ends_when_the_last_of_them_is_free() -> None:
+    core = admission()
+    core.arrive(1, CHAT, 0)
+    assert waits(core.arrive(2, replace(CHAT, answers=2), 4)).expected_wait_s == pytest.approx(6)
+    assert waits(core.arrive(3, CHAT, 4)).expected_wait_s == pytest.approx(16)
+
+
 def test_more_answers_than_slots_are_the_engines_to_queue() -> None:
     core = admission(replace(LANE, slots=2))
     assert core.arrive(1, replace(CHAT, answers=50), 0) == Grant(1, 1)

@@ -7,7 +7,7 @@ after each event no request waits that could have a slot.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from heapq import heapify, heapreplace
+from heapq import heapify, heappop, heappush
 
 from workhorse.serve.affinity import Affinity
 from workhorse.serve.allowance import Allowance
@@ -375,7 +375,19 @@ class Admission:
         if not free_s:
             return None
         heapify(free_s)
+        slots_known = len(free_s)
         for one in ahead:
-            heapreplace(free_s, free_s[0] + one.cost_s)
+            begins_s = _begins_s(free_s, model.waiting[one.ticket].bid.answers)
+            while len(free_s) < slots_known:
+                heappush(free_s, begins_s + one.cost_s)
+        begins_s = _begins_s(free_s, bid.answers)
         limited = bid.concurrency is not None and len(own_s) >= bid.concurrency
-        return max(free_s[0], min(own_s, default=0.0)) if limited else free_s[0]
+        return max(begins_s, min(own_s, default=0.0)) if limited else begins_s
+
+
+def _begins_s(free_s: list[float], answers: int) -> float:
+    """When so many slots are free together; takes them off the heap."""
+    begins_s = 0.0
+    for _ in range(min(answers, len(free_s))):
+        begins_s = heappop(free_s)
+    return begins_s
