@@ -11,10 +11,12 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import aiohttp
 
 from workhorse.diagnose.judge import diagnose_lines
+from workhorse.engines.verify import GOLDEN_TOKENS
 from workhorse.errors import AppError
 from workhorse.records import Machine, Plan
 from workhorse.run.process import LINES_OF_CAUSE
@@ -78,6 +80,7 @@ class Arena:
         self._incumbent: Side | None = None
         self._candidate: Side | None = None
         self._words = ""
+        self._seen_tokens_per_s: float | None = None  # decode on this machine as busy as it is
         self._deadline_s: float | None = None
         self._usual_s: dict[str, float] = {}  # what the incumbent's steps took at most
 
@@ -102,7 +105,10 @@ class Arena:
         await self.close()
         self._incumbent = side = Side(plan, self._log())
         await side.start(READY_TIMEOUT_S)
+        began_s = CLOCK()
         proof = await prove(side, golden=self.rules.golden)
+        # The prompt is in that time, too: about a half of it.
+        self._seen_tokens_per_s = 2 * GOLDEN_TOKENS / (CLOCK() - began_s)
         if proof.failure is not None:
             raise unsound(proof.failure)
         self._words = proof.words
@@ -219,6 +225,8 @@ class Arena:
                 )
             pairs += map(Pair, speeds[True], speeds[False])
             self._on_pair(pairs)
+            if self.rules.goal == "decode":
+                self._seen_tokens_per_s = median(pair.incumbent for pair in pairs)
             first, second = second, first
 
     async def _speeds(
@@ -283,7 +291,8 @@ class Arena:
 
     def _load(self, candidate: Side) -> Load:
         streams = max(candidate.plan.slots, self.incumbent.plan.slots)
-        scenario = scenario_for_goal(self.incumbent.plan, self.rules.goal, streams)
+        seen = self._seen_tokens_per_s
+        scenario = scenario_for_goal(self.incumbent.plan, self.rules.goal, streams, seen)
         limit_s = self.rules.patience_s or patience_s(self.incumbent.plan, scenario)
         return Load(self.rules.goal, scenario, secrets.randbits(32), limit_s)
 

@@ -35,12 +35,16 @@ PATIENCE_TIMES, LEAST_PATIENCE_S = 20.0, 180.0
 MEMORY_SHARE = 0.9
 
 
-def scenario_for_goal(plan: Plan, goal: Goal, streams: int) -> Scenario:
+def scenario_for_goal(
+    plan: Plan, goal: Goal, streams: int, seen_tokens_per_s: float | None = None
+) -> Scenario:
     """One round for a goal, about as long as `ROUND_S` by the plan's own forecast.
 
     `streams` is the number of slots of the plan that has more of them; only `total` uses it.
+    `seen_tokens_per_s`: what decode was here, where that is less than was forecast.
     """
     prefill, decode = speeds(plan)
+    decode = min(decode, seen_tokens_per_s or decode)
     if goal == "prefill":
         room = max(1, plan.context_tokens - PREFILL_OUTPUT_TOKENS)
         most = min(PREFILL_PROMPT_TOKENS, room)
