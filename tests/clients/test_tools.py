@@ -42,12 +42,14 @@ ASKED: Any = [{"role": "user", "content": "Read ten lines of README.md."}]
 # Nothing of the request before: the same request gets the same answer.
 TOLD: Any = {"model": "any", "tools": TOOLS, "max_tokens": 150, "temperature": 0.5}
 TOLD["extra_body"] = {"cache_prompt": False}
-TRIES = 10  # the schema allows words before a call, and a small model has many
+# The schema allows words before a call, and a small model has many: with the engine of our own
+# dependencies the first of these seeds has none.
+SEEDS = range(1, 11)
 # aider and others ask by litellm.
 LITELLM = """
 import json, litellm, sys
 asked = json.loads(sys.argv[1])
-for seed in range(int(sys.argv[2])):
+for seed in range(1, int(sys.argv[2])):
     parts = list(litellm.completion(stream=True, tool_choice="required", seed=seed, **asked))
     whole = litellm.stream_chunk_builder(parts, messages=asked["messages"])
     if whole.choices[0].message.tool_calls:
@@ -99,7 +101,7 @@ async def streamed_call(client: openai.AsyncOpenAI, seed: int) -> Any:
 
 async def test_a_call_comes_in_pieces_and_its_result_goes_back(service: Service) -> None:
     async with openai.AsyncOpenAI(base_url=f"{service.url}/v1", api_key=service.key) as client:
-        for seed in range(TRIES):
+        for seed in SEEDS:
             if (found := await streamed_call(client, seed)) is not None:
                 break
         assert found is not None
@@ -122,7 +124,7 @@ async def test_a_call_comes_in_pieces_and_its_result_goes_back(service: Service)
             {"role": "tool", "tool_call_id": call_id, "content": "# workhorse"},
         ]
         stream = await client.chat.completions.create(
-            messages=turns, stream=True, tool_choice="none", **TOLD
+            messages=turns, stream=True, tool_choice="none", **{**TOLD, "max_tokens": 20}
         )
         said = [choice.delta.content async for part in stream for choice in part.choices]
         assert "".join(filter(None, said)).strip()
@@ -137,7 +139,7 @@ async def test_litellm_puts_the_pieces_together(service: Service) -> None:
         "api_key": service.key,
         "messages": ASKED,
     }
-    words = ("-c", LITELLM, json.dumps(asked), str(TRIES))
+    words = ("-c", LITELLM, json.dumps(asked), str(SEEDS.stop))
     said = await run(python, *words, LITELLM_LOCAL_MODEL_COST_MAP="True")
     call_id, name, arguments = json.loads(said.splitlines()[-1])
     assert call_id
