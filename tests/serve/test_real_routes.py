@@ -108,6 +108,9 @@ def request(kind: str, words: str, stream: bool) -> tuple[str, dict[str, Any]]:
     if kind == "messages":
         asked: dict[str, Any] = {"messages": [{"role": "user", "content": words}]}
         return "/v1/messages", {**asked, "max_tokens": 3000, "stream": stream, "ignore_eos": True}
+    if kind == "completions":
+        limit = {"max_tokens": 3000, "ignore_eos": True}
+        return "/v1/completions", {"prompt": words, "stream": stream, **limit}
     limits = {"max_output_tokens": 3000, "ignore_eos": True}
     return "/v1/responses", {"input": words, "stream": stream, **limits}
 
@@ -134,7 +137,7 @@ class Guest:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("kind", ["messages", "responses"])
+@pytest.mark.parametrize("kind", ["messages", "responses", "completions"])
 async def test_who_leaves_in_prefill_frees_the_slot(
     engine: RealEngine, front: str, kind: str, stream: bool
 ) -> None:
@@ -147,7 +150,7 @@ async def test_who_leaves_in_prefill_frees_the_slot(
     assert engine.stops()[-1] <= done + 3 * BATCH_TOKENS
 
 
-@pytest.mark.parametrize("kind", ["messages", "responses"])
+@pytest.mark.parametrize("kind", ["messages", "responses", "completions"])
 async def test_who_leaves_in_decode_frees_the_slot(
     engine: RealEngine, front: str, kind: str
 ) -> None:
