@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import aiohttp
 
@@ -101,7 +102,7 @@ async def taken(url: str, scenario: Scenario) -> tuple[tuple[Run, ...], float, t
 
 def compare(
     streams: int, gap_s: float, runs: Sequence[Run], began_s: float, notes: Sequence[list[float]]
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """What the engine did beside what the bench reported."""
     done_decode = median((len(sent) - 1) / (sent[-1] - sent[0]) for sent in notes)
     reported_decode = median(known(map(decode_tokens_per_s, runs)))

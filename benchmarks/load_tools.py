@@ -16,6 +16,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -171,7 +172,7 @@ def take_turns(args: argparse.Namespace, scenario: Scenario) -> dict[str, list[F
     server += ["--host", HOST, "--port", str(port), *SERVER_SETTINGS.split()]
     found: dict[str, list[Figures]] = {}
     with running(server, port, "/health") as service:
-        tools = {
+        tools: dict[str, Callable[[], Figures | tuple[Figures, Figures]]] = {
             "bench": lambda: asyncio.run(by_bench(service.url, scenario)),
             "llama-bench": lambda: by_llama_bench(
                 args.binaries / "llama-bench", args.model, scenario
