@@ -170,6 +170,15 @@ def test_the_wait_for_several_slots_ends_when_the_last_of_them_is_free() -> None
     assert waits(core.arrive(3, CHAT, 4)).expected_wait_s == pytest.approx(16)
 
 
+def test_each_slot_of_several_counts_against_its_keys_share() -> None:
+    core = admission(longest_wait_s=1e9)
+    greedy, modest = replace(CHAT, key="a", answers=2), replace(CHAT, key="b")
+    core.arrive(1, greedy, 0)
+    for ticket, bid in enumerate((greedy, modest, modest), 2):
+        waits(core.arrive(ticket, bid, 1))
+    assert granted(core.leave(1, 10)) == [3, 4]
+
+
 def test_more_answers_than_slots_are_the_engines_to_queue() -> None:
     core = admission(replace(LANE, slots=2))
     assert core.arrive(1, replace(CHAT, answers=50), 0) == Grant(1, 1)

@@ -133,7 +133,8 @@ class Admission:
         if refusal := self._over_limit(ticket, bid, now_s):
             return refusal
         choice = self._choose(model, bid)
-        request = _Request(Waiter(ticket, bid.key, bid.batch, now_s, choice.cost_s), bid)
+        slots = max((one.needs(bid.answers) for one in model.usable()), default=1)
+        request = _Request(Waiter(ticket, bid.key, bid.batch, now_s, choice.cost_s, slots), bid)
         if choice.engine is not None and self._is_held(model, request, now_s):
             choice = replace(choice, engine=None)
         if choice.engine is None and (refusal := self._no_room(model, request, now_s)):
@@ -164,7 +165,7 @@ class Admission:
             spent_tokens = 0.0
         else:
             took_s = now_s - request.granted_s
-            model.order.corrected(bid.key, took_s - request.waiter.cost_s)
+            model.order.corrected(bid.key, took_s * request.slots - request.waiter.taken_s)
             self._free(request)
         if spent_tokens is not None:
             self._tpm.take(bid.key, spent_tokens - bid.tokens)
@@ -177,7 +178,7 @@ class Admission:
         """Its engine died before it began: back into the line, where it would stand by now."""
         request = self._requests[ticket]
         model = self._models[request.bid.model]
-        model.order.corrected(request.bid.key, -request.waiter.cost_s)
+        model.order.corrected(request.bid.key, -request.waiter.taken_s)
         self._free(request)
         model.waiting[ticket] = request
         return self._pump(now_s)
@@ -297,7 +298,7 @@ class Admission:
         engine.long_prefills += request.prefilling
         engine.running[ticket] = request
         self._running[bid.key] = self._running.get(bid.key, 0) + request.slots
-        model.order.granted(bid.key, request.waiter.cost_s)
+        model.order.granted(bid.key, request.waiter.taken_s)
         self._affinity.remember(engine.lane.number, bid.prefix)
         return Grant(ticket, engine.lane.number)
 
@@ -377,7 +378,7 @@ class Admission:
         heapify(free_s)
         slots_known = len(free_s)
         for one in ahead:
-            begins_s = _begins_s(free_s, model.waiting[one.ticket].bid.answers)
+            begins_s = _begins_s(free_s, one.slots)
             while len(free_s) < slots_known:
                 heappush(free_s, begins_s + one.cost_s)
         begins_s = _begins_s(free_s, bid.answers)
@@ -385,9 +386,9 @@ class Admission:
         return max(begins_s, min(own_s, default=0.0)) if limited else begins_s
 
 
-def _begins_s(free_s: list[float], answers: int) -> float:
+def _begins_s(free_s: list[float], slots: int) -> float:
     """When so many slots are free together; takes them off the heap."""
     begins_s = 0.0
-    for _ in range(min(answers, len(free_s))):
+    for _ in range(min(slots, len(free_s))):
         begins_s = heappop(free_s)
     return begins_s

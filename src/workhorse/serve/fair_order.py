@@ -28,7 +28,13 @@ class Waiter:
     key: str
     batch: bool
     arrived_s: float
-    cost_s: float  # of a slot, expected
+    cost_s: float  # expected, in a slot
+    slots: int = 1  # that it takes at once
+
+    @property
+    def taken_s(self) -> float:
+        """What it will have had of the slots' time."""
+        return self.cost_s * self.slots
 
     @property
     def due_s(self) -> float:
@@ -54,14 +60,14 @@ class FairOrder:
             start_s = self._start_s(key)
             for yields, due_s, ticket, one in sorted(own, key=itemgetter(0, 1, 2)):
                 ranked.append((yields, start_s, due_s, ticket, one))
-                start_s += one.cost_s
+                start_s += one.taken_s
         return [rank[-1] for rank in sorted(ranked, key=itemgetter(0, 1, 2, 3))]
 
-    def granted(self, key: str, cost_s: float) -> None:
-        """A request of the key got a slot that it should need for `cost_s`."""
+    def granted(self, key: str, taken_s: float) -> None:
+        """A request of the key was let through that should take so much of the slots' time."""
         start_s = self._start_s(key)
         self._clock_s = start_s
-        self._had_s[key] = start_s + cost_s
+        self._had_s[key] = start_s + taken_s
 
     def corrected(self, key: str, by_s: float) -> None:
         """It took so much longer than expected; negative: less."""
