@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOAK = Path(__file__).resolve().parents[2] / "benchmarks" / "soak.py"
-SECONDS = os.environ.get("SOAK_SECONDS", "30")
+SECONDS = os.environ.get("SOAK_SECONDS", "22")
 
 
 @pytest.mark.real
