@@ -1,5 +1,6 @@
 """One trial on fake engines: what a candidate may do, and what becomes of it."""
 
+import json
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -7,16 +8,20 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 from fake_bed import fake_server, plan_on, rule, two_cores
 
 import builders
+from workhorse.bench import load
 from workhorse.bench.load import load_session
+from workhorse.bench.service import Service
 from workhorse.errors import AppError
 from workhorse.plan.planner import make_plan
 from workhorse.plan.wish import Wish
-from workhorse.records import Estimate, Machine, Plan
+from workhorse.records import Estimate, Machine, Plan, Run
+from workhorse.records.plan import Drafts
 from workhorse.text import Text
 from workhorse.tune.experiment import Arena, Rules, Seen
 from workhorse.tune.load import both_fit, scenario_for_goal
@@ -181,6 +186,32 @@ async def test_what_a_candidate_does_is_a_result(
         # The incumbent is there as before, and the next trial is as good as any.
         seen = await made.challenge({"spin"}, replace(plan, spin="default"), after(2))
         assert (len(seen.pairs), seen.failure) == (2, None)
+
+
+async def test_where_tokens_are_guessed_ahead_no_text_comes_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that remembers what it wrote would guess the same answer whole."""
+    machine = two_cores()
+    plan = plan_on(machine, fake_server(tmp_path, (), "--gap-ms", "1"))
+    asked: list[bytes] = []
+
+    async def measure_round(service: Service, bodies: Sequence[bytes], *more: Any) -> list[Run]:
+        asked.extend(bodies)
+        return await load.measure_round(service, bodies, *more)
+
+    monkeypatch.setattr("workhorse.tune.side.measure_round", measure_round)
+    async with arena(tmp_path, plan, machine) as made:
+        await made.challenge({"threads"}, replace(plan, threads=1), after(3))
+        await made.settle(accepted=False)
+        assert len(set(asked)) == 1
+        asked.clear()
+        seen = await made.challenge({"drafts"}, replace(plan, drafts=Drafts("ngram-mod")), after(3))
+        assert (len(seen.pairs), seen.failure) == (3, None)
+    questions = [json.loads(one) for one in asked]
+    prompts = [str(one["prompt"]) for one in questions]
+    assert [prompts.count(one) for one in set(prompts)] == [2, 2, 2]  # each once a side
+    assert all(one["temperature"] > 0 and not one["cache_prompt"] for one in questions)
 
 
 async def test_other_words_are_no_fault_where_rounding_may_differ(tmp_path: Path) -> None:

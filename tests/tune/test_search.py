@@ -42,6 +42,18 @@ SPIN = variable("spin", "bounded default", "bounded")
 THREADS = variable("threads", "2 4 6 8 10 12 14", "8", ordered=True)
 
 
+def test_the_value_just_left_is_not_tried_again_until_another_variable_has_moved() -> None:
+    moved = replace(SPIN, now="default")
+    first = trial(1, "spin", "default", "accepted", 1.03)
+    assert isinstance(asked(Space((moved,)), first), Finished)
+    other = trial(2, "threads", "6", "accepted", 1.2, kept=(Change("spin", "default"),))
+    at_six = replace(THREADS, now="6", choices=THREADS.choices[2:3])
+    assert asked(Space((moved, at_six)), first, other) == Change("spin", "bounded")
+    # It was far behind when it was left.
+    far = replace(first, ratio=1.5)
+    assert isinstance(asked(Space((moved, at_six)), far, other), Finished)
+
+
 # ------------------------------------------------------------------ an ordered variable
 
 

@@ -160,10 +160,17 @@ async def ticking(report: Callable[[], None]) -> AsyncIterator[None]:
         await asyncio.wait([ticker])
 
 
-def body(service: Service, prompt: Prompt, output_tokens: int, *, cache: bool = False) -> bytes:
-    """The request of the protocol, encoded before the clock runs."""
+def body(
+    service: Service,
+    prompt: Prompt,
+    output_tokens: int,
+    *,
+    cache: bool = False,
+    **more: object,
+) -> bytes:
+    """The request of the protocol, encoded before the clock runs; `more` is asked besides."""
     asked = completion(service, prompt, output_tokens, cache=cache)
-    asked |= {"stream": True, "stream_options": {"include_usage": True}}
+    asked |= {"stream": True, "stream_options": {"include_usage": True}} | more
     return msgspec.json.encode(asked)
 
 

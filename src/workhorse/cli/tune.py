@@ -5,6 +5,7 @@ import asyncio
 import re
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -90,6 +91,11 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
         metavar="FILE",
         help=words("write the story as Markdown to this file", "把调优过程写成 Markdown 文件"),
     )
+    add_other_tasks(parser, words)
+
+
+def add_other_tasks(parser: argparse.ArgumentParser, words: Callable[[str, str], str]) -> None:
+    """The options that do something else than tune."""
     other = parser.add_mutually_exclusive_group()
     other.add_argument(
         "--dry-run",

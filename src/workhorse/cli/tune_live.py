@@ -61,7 +61,8 @@ class LiveTeller:
         self._say(Text(f"tuning for {name.en}{within}", f"调优目标：{name.zh}{within_zh}"))
         if earlier:
             count = len(earlier)
-            self._say(Text(f"going on after {count} trials", f"接着已有的 {count} 次试验继续"))
+            trials = f"{count} trial{'s' * (count != 1)}"
+            self._say(Text(f"going on after {trials}", f"接着已有的 {count} 次试验继续"))
         if sys.stderr.isatty():
             from rich.live import Live
 

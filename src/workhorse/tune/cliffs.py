@@ -100,9 +100,13 @@ def cost_of(variable: Variable, choice: Choice, trials: Sequence[Trial]) -> floa
         return 0.0
     alone = Change(variable.name, choice.value)
     seen = [
-        t.ratio
+        t.ratio if t.change == alone else 1 / t.ratio
         for t in trials
-        if t.change == alone and t.ratio is not None and stood(variable, t) == variable.now
+        if t.ratio is not None
+        and (
+            (t.change == alone and stood(variable, t) == variable.now)
+            or (t.change.value == variable.now and left(variable, t, choice))
+        )
     ]
     return seen[-1] if seen else choice.expected or COST_USUAL
 
@@ -111,6 +115,15 @@ def stood(variable: Variable, trial: Trial) -> str:
     """The variable's value when this trial began."""
     kept = [change.value for change in trial.kept if change.variable == variable.name]
     return kept[-1] if kept else variable.start
+
+
+def left(variable: Variable, trial: Trial, choice: Choice) -> bool:
+    """Whether this trial moved the variable away from the value: it was measured as well."""
+    return (
+        trial.outcome == "accepted"
+        and trial.change.variable == variable.name
+        and stood(variable, trial) == choice.value
+    )
 
 
 def takes_less(variable: Variable, choice: Choice) -> bool:

@@ -21,7 +21,14 @@ from workhorse.errors import AppError
 from workhorse.records import Machine, Plan
 from workhorse.run.process import LINES_OF_CAUSE
 from workhorse.text import Text
-from workhorse.tune.load import both_fit, patience_s, scenario_for_goal
+from workhorse.tune.load import (
+    OWN_PROMPT_S,
+    PROMPT_S,
+    both_fit,
+    patience_s,
+    round_s,
+    scenario_for_goal,
+)
 from workhorse.tune.proof import Failure, other_words, prove
 from workhorse.tune.quality import Likely, divergence
 from workhorse.tune.side import CLOCK, Load, Overdue, Side
@@ -35,6 +42,9 @@ READY_TIMES, LEAST_READY_S = 10.0, 60.0
 ROUNDS_A_START = 3
 # A candidate that is so many times slower than the incumbent need not be waited for.
 SLOW_TIMES, LEAST_SLOW_S = 8.0, 10.0
+# Of so many rounds a gain of a tenth needs to be shown at the noise of a usual machine
+# (docs/measured/2026-11-30-tune-simulated.md: 15 to 24 pairs).
+USUAL_PAIRS = 20
 # What may change which tokens are likely, and is compared where a limit was set.
 CHANGES_QUALITY = frozenset({"kv", "quant"})
 # Causes in a log that say: this did not fit (knowledge/diagnoses/memory*.toml).
@@ -81,6 +91,7 @@ class Arena:
         self._candidate: Side | None = None
         self._words = ""
         self._seen_tokens_per_s: float | None = None  # decode on this machine as busy as it is
+        self._start_s = 0.0  # of the incumbent: until it had answered
         self._deadline_s: float | None = None
         self._usual_s: dict[str, float] = {}  # what the incumbent's steps took at most
 
@@ -104,6 +115,7 @@ class Arena:
         """
         await self.close()
         self._incumbent = side = Side(plan, self._log())
+        start_s = CLOCK()
         await side.start(READY_TIMEOUT_S)
         began_s = CLOCK()
         proof = await prove(side, golden=self.rules.golden)
@@ -112,6 +124,15 @@ class Arena:
         if proof.failure is not None:
             raise unsound(proof.failure)
         self._words = proof.words
+        self._start_s = CLOCK() - start_s
+
+    def trial_s(self) -> float:
+        """About how long a trial takes that shows a fair gain, by the incumbent's start."""
+        plan, seen = self.incumbent.plan, self._seen_tokens_per_s
+        scenario = scenario_for_goal(plan, self.rules.goal, plan.slots, seen)
+        one_s = round_s(plan, scenario, seen)
+        starts = 1 if self._together(plan) else 2 * -(-USUAL_PAIRS // ROUNDS_A_START)
+        return starts * self._start_s + 2 * USUAL_PAIRS * one_s
 
     async def challenge(
         self,
@@ -292,9 +313,16 @@ class Arena:
     def _load(self, candidate: Side) -> Load:
         streams = max(candidate.plan.slots, self.incumbent.plan.slots)
         seen = self._seen_tokens_per_s
-        scenario = scenario_for_goal(self.incumbent.plan, self.rules.goal, streams, seen)
+        drafts = candidate.plan.drafts is not None or self.incumbent.plan.drafts is not None
+        scenario = scenario_for_goal(
+            self.incumbent.plan,
+            self.rules.goal,
+            streams,
+            seen,
+            prompt_s=OWN_PROMPT_S if drafts else PROMPT_S,
+        )
         limit_s = self.rules.patience_s or patience_s(self.incumbent.plan, scenario)
-        return Load(self.rules.goal, scenario, secrets.randbits(32), limit_s)
+        return Load(self.rules.goal, scenario, secrets.randbits(32), limit_s, drafts)
 
     def _together(self, plan: Plan) -> bool:
         pooled = plan.pool is not None or self.incumbent.plan.pool is not None

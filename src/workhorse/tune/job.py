@@ -1,5 +1,6 @@
 """Tuning from the first trial to the plan that is kept: the loop on one screen."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from workhorse.tune.space import space_of
 from workhorse.tune.tell import Teller, Tuned
 from workhorse.tune.trial import Change, Outcome, Pair, Trial
 from workhorse.tune.variables import Space
+from workhorse.units import show_duration
 
 # The last measurement decides nothing by looking often: so many pairs, all of them.
 FINAL_PAIRS = 10
@@ -143,6 +145,7 @@ class Work:
         self.check_only()
         limits = Limits(budget_s=self.search_s)
         await self.arena.crown(self.plan_with(kept_after(self.trials)))
+        self.warn_of_time()
         while True:
             kept = kept_after(self.trials)
             around = self.around(kept)
@@ -160,6 +163,25 @@ class Work:
             self.trials.append(trial)
             await self.arena.settle(accepted=trial.outcome == "accepted")
             self.tell.tried(trial, self.spent_s)
+
+    def warn_of_time(self) -> None:
+        """Say beforehand when the budget may not suffice for a single trial."""
+        if self.search_s is None:
+            return
+        trial_s, left_s = self.arena.trial_s(), max(0.0, self.search_s - self.spent_s)
+        if left_s >= trial_s:
+            return
+        # A run has some ten trials, and the rest of the budget is for the last measurement.
+        minutes = math.ceil((10 * trial_s + self.spent_s) / (1 - FINAL_SHARE) / 60)
+        left, needed = show_duration(left_s), show_duration(trial_s)
+        self.tell.note(
+            Text(
+                f"A trial takes about {needed} here and {left} are left for trials: none may be "
+                f"decided. Better --budget {minutes}m.",
+                f"本机每次试验约需 {needed}，可用于试验的时间只剩 {left}，可能得不出任何结论。"
+                f"建议 --budget {minutes}m。",
+            )
+        )
 
     def around(self, kept: Sequence[Change]) -> Space:
         """What can be tried around the incumbent, of what was asked for."""

@@ -20,6 +20,8 @@ from workhorse.tune.trial import Goal
 ROUND_S = 1.0
 # The prompt is read once after each start and then kept; so long may that take.
 PROMPT_S = 5.0
+# Where each round has a prompt of its own it is read in each.
+OWN_PROMPT_S = 0.5
 PROMPTS_TOKENS = (STANDARD.prompt_tokens, 512, 256, 128, 64)
 LEAST_OUTPUT_TOKENS, MOST_OUTPUT_TOKENS = 24, STANDARD.output_tokens
 # Several streams: short documents and answers, as they come in batches.
@@ -36,9 +38,16 @@ MEMORY_SHARE = 0.9
 
 
 def scenario_for_goal(
-    plan: Plan, goal: Goal, streams: int, seen_tokens_per_s: float | None = None
+    plan: Plan,
+    goal: Goal,
+    streams: int,
+    seen_tokens_per_s: float | None = None,
+    *,
+    prompt_s: float = PROMPT_S,
 ) -> Scenario:
     """One round for a goal, about as long as `ROUND_S` by the plan's own forecast.
+
+    `prompt_s` is what reading the prompt may take where only the answer is timed.
 
     `streams` is the number of slots of the plan that has more of them; only `total` uses it.
     `seen_tokens_per_s`: what decode was here, where that is less than was forecast.
@@ -60,9 +69,17 @@ def scenario_for_goal(
         )
     output = bounded(int(decode * ROUND_S), plan.context_tokens // 2)
     room = plan.context_tokens - output
-    fitting = [n for n in PROMPTS_TOKENS if n <= room and n / prefill <= PROMPT_S]
+    fitting = [n for n in PROMPTS_TOKENS if n <= room and n / prefill <= prompt_s]
     prompt = fitting[0] if fitting else max(1, min(PROMPTS_TOKENS[-1], room))
     return named(goal, scenario_for(prompt_tokens=prompt, output_tokens=output))
+
+
+def round_s(plan: Plan, scenario: Scenario, seen_tokens_per_s: float | None = None) -> float:
+    """About how long a round takes, by the plan's forecast and what decode was here."""
+    prefill, decode = speeds(plan)
+    decode = min(decode, seen_tokens_per_s or decode)
+    read_s = 0.0 if scenario.name == "decode" else scenario.streams * scenario.prompt_tokens
+    return read_s / prefill + scenario.output_tokens / decode
 
 
 def named(goal: Goal, scenario: Scenario) -> Scenario:

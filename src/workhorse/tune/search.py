@@ -14,7 +14,7 @@ from statistics import median
 from typing import Literal
 
 from workhorse.text import Text
-from workhorse.tune.cliffs import memory_freed, over_the_cliff, stood
+from workhorse.tune.cliffs import left, memory_freed, over_the_cliff, stood
 from workhorse.tune.trial import Change, Trial
 from workhorse.tune.variables import Choice, Space, Variable
 
@@ -153,16 +153,18 @@ class Search:
         """The value to try next of this variable; None: nothing is left of it."""
         before, since = self.of(variable)
         tried = {t.change.value for t in since} | {variable.now}
+        # What it stood at before it was moved was measured beside the better one.
+        tried |= {stood(variable, t) for t in since if t.outcome == "accepted"}
         if variable.ordered:
-            left = self.between(variable, before, since)
+            choices = self.between(variable, before, since)
         else:
-            left = [c for c in variable.choices if not before or self.was_near(before, c)]
-        left = [c for c in left if c.fits and c.value not in tried and not self.hopeless(c)]
-        if not left:
+            choices = [c for c in variable.choices if not before or was_near(variable, before, c)]
+        choices = [c for c in choices if c.fits and c.value not in tried and not self.hopeless(c)]
+        if not choices:
             return None
         if variable.ordered:
-            return self.halving(variable, left)
-        return max(left, key=lambda c: (c.expected or 1.0, -variable.values.index(c.value)))
+            return self.halving(variable, choices)
+        return max(choices, key=lambda c: (c.expected or 1.0, -variable.values.index(c.value)))
 
     def between(
         self, variable: Variable, before: Sequence[Trial], since: Sequence[Trial]
@@ -195,11 +197,6 @@ class Search:
         if trial.outcome in ("out of memory", "refused"):
             return not memory_freed(self.space, self.trials[trial.number :])
         return trial.outcome in BEYOND
-
-    def was_near(self, before: Sequence[Trial], choice: Choice) -> bool:
-        """Whether the value was not far behind when it was tried."""
-        ratios = [t.ratio for t in before if t.change.value == choice.value and t.ratio is not None]
-        return bool(ratios) and ratios[-1] >= NEAR
 
     def halving(self, variable: Variable, left: Sequence[Choice]) -> Choice:
         """The value that promises most; where the forecast cannot tell, the middle of the longer
@@ -248,3 +245,13 @@ class Search:
             for choice in variable.choices
             if choice.value != variable.now and (variable.name, choice.value) not in tried
         )
+
+
+def was_near(variable: Variable, before: Sequence[Trial], choice: Choice) -> bool:
+    """Whether the value was not far behind when it was tried, or left for a better one."""
+    ratios = [
+        t.ratio if t.change.value == choice.value else 1 / t.ratio
+        for t in before
+        if t.ratio is not None and (t.change.value == choice.value or left(variable, t, choice))
+    ]
+    return bool(ratios) and ratios[-1] >= NEAR

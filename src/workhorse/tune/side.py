@@ -35,6 +35,11 @@ CLOCK = time.perf_counter
 # The prompts of a round begin differently up to so many rounds; then the first ones come again,
 # long after they were computed.
 PROMPT_ROUNDS = 40
+# Where tokens are guessed ahead, no text comes twice in a trial: an engine that remembers what it
+# wrote would guess all of it. Greedy answers of small models go round in circles, which is as easy
+# to guess; so they are drawn as most clients have it.
+DRAFT_ROUNDS = 80
+AS_CLIENTS_DRAW = {"temperature": 0.8}
 PORT_TRIES = 3
 # An answer of a tiny model may lie in the socket whole before we are woken to read it.
 TRIES = 4
@@ -53,6 +58,7 @@ class Load:
     scenario: Scenario
     seed: int  # the same for both sides: both get the same prompts
     patience_s: float
+    drafts: bool = False  # one of both sides guesses tokens ahead
 
 
 class Side:
@@ -132,11 +138,13 @@ class Side:
     async def _prepared(self, client: aiohttp.ClientSession, load: Load) -> None:
         process, scenario = self.running, load.scenario
         service = await find_service(client, process.base_url, process.address.key)
-        many = replace(scenario, repeats=1 if load.goal == "decode" else PROMPT_ROUNDS)
-        *prompts, last = await make_prompts(client, service, many, load.seed)
         # To decode, the prompt is the same each time: its KV is kept, the answer is computed.
-        kept = load.goal == "decode"
-        asked = [body(service, one, scenario.output_tokens, cache=kept) for one in prompts]
+        kept = load.goal == "decode" and not load.drafts
+        rounds = DRAFT_ROUNDS if load.drafts else PROMPT_ROUNDS
+        many = replace(scenario, repeats=1 if kept else rounds)
+        *prompts, last = await make_prompts(client, service, many, load.seed)
+        drawn = {**AS_CLIENTS_DRAW, "seed": load.seed} if load.drafts else {}
+        asked = [body(service, one, scenario.output_tokens, cache=kept, **drawn) for one in prompts]
         streams = scenario.streams
         self._bodies = [asked[at : at + streams] for at in range(0, len(asked), streams)]
         if kept:

@@ -157,9 +157,11 @@ def gains(tuned: Tuned) -> list[tuple[Change, Trial]]:
 def conclusion(tuned: Tuned) -> Text:
     """The whole in one sentence."""
     number = len(tuned.trials)
+    if not tuned.trials:
+        return Text("No trial was decided.", "没有试验得出结论。")
     if not tuned.changes:
         return Text(
-            f"Nothing was better than the plan in {number} trials.",
+            f"Nothing was better than the plan in {number} trial{'s' * (number != 1)}.",
             f"{number} 次试验中没有比原方案更快的设置。",
         )
     seen = percent_range(tuned.ratio, tuned.interval)
