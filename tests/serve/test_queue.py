@@ -187,7 +187,8 @@ async def test_an_engine_that_is_lost_after_a_sign_ends_the_stream() -> None:
             backend.goes_away()
             turns.go.release()
             *_, last = (await answer.text()).removesuffix("\n\n").split("\n\n")
-        assert json.loads(last.removeprefix("data: "))["error"]["message"] == "It fell over. Wait."
+        told = json.loads(last.removeprefix("data: "))["error"]
+        assert (told["message"], told["code"]) == ("It fell over. Wait.", 503)  # as without a sign
         await first
 
 

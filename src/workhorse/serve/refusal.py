@@ -108,19 +108,27 @@ def said_by_engine(document: dict[str, Any]) -> dict[str, Any]:
 
 def refuse(error: AppError) -> web.Response:
     """The answer to a request that an error of ours, or of the engine's owner, has ended."""
-    if isinstance(error, NotFound):
-        return json_response(refusal(404, str(error), error.speaker), status=404)
     if isinstance(error, Busy):
         return _refuse_busy(error)
-    status = 502 if isinstance(error, EngineLost) else 503
+    status = status_of(error)
     response = json_response(refusal(status, str(error), error.speaker), status=status)
-    response.headers["Retry-After"] = str(RETRY_AFTER_S)
+    if status >= 500:
+        response.headers["Retry-After"] = str(RETRY_AFTER_S)
     return response
+
+
+def status_of(error: AppError) -> int:
+    """The HTTP status of such an error."""
+    if isinstance(error, NotFound):
+        return 404
+    if isinstance(error, Busy):
+        return 503 if error.why == "gone" else 429
+    return 502 if isinstance(error, EngineLost) else 503
 
 
 def _refuse_busy(error: Busy) -> web.Response:
     """429, when to ask again, and where in the line the request would have stood."""
-    status = 503 if error.why == "gone" else 429
+    status = status_of(error)
     document = refusal(status, str(error), error.speaker)
     if error.position is not None:
         queue = {"position": error.position, "expected_wait_s": error.expected_wait_s}
@@ -132,6 +140,6 @@ def _refuse_busy(error: Busy) -> web.Response:
     return response
 
 
-def stream_refusal(error: AppError, status: int = 502) -> dict[str, Any]:
+def stream_refusal(error: AppError, status: int | None = None) -> dict[str, Any]:
     """The error document for a stream whose status is out already, and was another one."""
-    return refusal(status, str(error), error.speaker)
+    return refusal(status or status_of(error), str(error), error.speaker)

@@ -59,6 +59,6 @@ class ClientStream:
         await self.response.write_eof()
         return self.response
 
-    async def end_in(self, error: AppError, status: int = 502) -> web.StreamResponse:
+    async def end_in(self, error: AppError, status: int | None = None) -> web.StreamResponse:
         """End a stream that has begun with an error of ours."""
         return await self.end_with(self._dialect.error_event(stream_refusal(error, status)))
