@@ -148,8 +148,11 @@ def tokenizer() -> dict[str, object]:
     }
 
 
-def write_gguf(path: Path, *, ranks: bool = False) -> Path:
-    """The same model as a GGUF file in F32, with a head that scores if it `ranks`; the file."""
+def write_gguf(path: Path, *, ranks: bool = False, half: bool = False) -> Path:
+    """The same model as a GGUF file in F32, or its matrices in F16 (`half`); the file.
+
+    With a head that scores if it `ranks`.
+    """
     import gguf
     import numpy
 
@@ -178,7 +181,9 @@ def write_gguf(path: Path, *, ranks: bool = False) -> Path:
     writer.add_chat_template(TEMPLATE)
     for _, name, shape, values in tensors():
         bits = numpy.array(values, dtype=numpy.uint32) << 16
-        writer.add_tensor(f"{name}.weight", bits.view(numpy.float32).reshape(shape))
+        numbers = bits.view(numpy.float32).reshape(shape)
+        narrow = half and len(shape) > 1
+        writer.add_tensor(f"{name}.weight", numbers.astype("float16") if narrow else numbers)
     if ranks:
         writer.add_pooling_type(gguf.PoolingType.RANK)
         writer.add_classifier_output_labels(["yes", "no"])

@@ -1,6 +1,7 @@
 """`workhorse convert`: a BF16 checkpoint as FP16 with a report of what that does, or as GGUF."""
 
 import argparse
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -42,7 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     parser.add_argument(
         "--to", choices=("fp16", "gguf"), default="fp16", help=to.in_language(language)
     )
-    kind = Text("the weights of a GGUF file (default: bf16)", "GGUF 文件的权重类型（默认 bf16）")
+    kind = Text(
+        "the weights of a GGUF file (default: bf16, of an FP16 checkpoint f16)",
+        "GGUF 文件的权重类型（默认 bf16；FP16 检查点默认 f16）",
+    )
     parser.add_argument("--type", choices=("bf16", "f16", "q8_0"), help=kind.in_language(language))
     output = Text(
         "the folder or GGUF file to make; left out: beside the original, its name with -FP16 or "
@@ -75,7 +79,10 @@ def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, interrupt)
     refuse_mixed(args)
     if args.to == "gguf":
-        return run_to_gguf(args)
+        try:
+            return run_to_gguf(args)
+        except ImportError as error:
+            raise numpy_missing(error) from error
     try:
         with LateBar(CONVERTING, args.lang) as bar:
             done = converted(args, bar)
@@ -86,16 +93,40 @@ def run(args: argparse.Namespace) -> int:
         )
         print(f"workhorse: {words.in_language(args.lang)}", file=sys.stderr)
         raise
-    proof = prove_checkpoint(args, Path(done.target)) if args.prove else None
+    if not args.json:
+        print_report(done, args.lang)
+    try:
+        proof = prove_checkpoint(args, done) if args.prove else None
+    except AppError as error:
+        if args.json:
+            print(to_json({"conversion": done, "proof": None}))
+        raise unproven(error, done) from error
     if args.json:
         print(to_json({"conversion": done, "proof": proof} if args.prove else done))
     else:
-        print_ranges(done, args.lang)
-        print_files(done, args.lang)
-        sys.stdout.flush()
-        print_verdict(done.verdict, args.lang)
         print_proof(proof, args.lang)
     return EXIT_GOOD if proof is None or proof.holds else EXIT_NO
+
+
+def print_report(done: "Conversion", language: Language) -> None:
+    """What was found, what was made, what that means."""
+    print_ranges(done, language)
+    print_files(done, language)
+    sys.stdout.flush()
+    print_verdict(done.verdict, language)
+
+
+def unproven(error: AppError, done: "Conversion") -> AppError:
+    """The proof failed to come about; the conversion is there, and how to prove it later."""
+    later = f"workhorse convert {shlex.quote(done.target)} --to gguf --prove"
+    return AppError(
+        error.what,
+        Text(
+            f"{error.next_step.en} The converted model stays; to compare it later: {later}",
+            f"{error.next_step.zh} 转换后的模型保留；以后对比请运行：{later}",
+        ),
+        exit_code=error.exit_code,
+    )
 
 
 def refuse_mixed(args: argparse.Namespace) -> None:

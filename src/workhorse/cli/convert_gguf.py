@@ -2,9 +2,7 @@
 
 import argparse
 import os
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +10,13 @@ from workhorse.cli.show import print_table, print_verdict
 from workhorse.cli.stages import Stages
 from workhorse.codec import to_json
 from workhorse.config import places
-from workhorse.errors import EXIT_GOOD, EXIT_NO
+from workhorse.errors import EXIT_GOOD, EXIT_NO, AppError
 from workhorse.records import Verdict
 from workhorse.text import Language, Text
 from workhorse.units import show_bytes
 
 if TYPE_CHECKING:
+    from workhorse.models.convert.report import Conversion
     from workhorse.models.gguf_maker.job import Converter, GgufType, Made
     from workhorse.models.quantize.proof import Proof
 
@@ -26,21 +25,29 @@ def run_to_gguf(args: argparse.Namespace) -> int:
     """Convert to GGUF, prove it when asked, report; exit 3 when the proof fails."""
     from workhorse.models.gguf_maker.job import make_gguf, prepare
 
+    proof = None
     with Stages(args.lang) as stages:
-        order = prepare(args.model, args.type or "bf16", args.output)
+        order = prepare(args.model, args.type, args.output)
         made = make_gguf(order, ready_converter(stages), stages)
-        proof = None
-        if args.prove and made.type != "bf16":
-            proof = prove_files(args, Path(made.target), stages)
+        if not args.json:
+            print_made(made, args.lang)
+        try:
+            if args.prove:
+                target = Path(made.target)
+                proof = prove_file(args, order.folder, target, made.type, target, stages)
+        except AppError:
+            if args.json:
+                print(to_json({"made": made, "proof": None}))
+            raise
     if args.json:
         print(to_json({"made": made, "proof": proof}))
     else:
-        print_made(made, args.lang)
         print_proof(proof, args.lang)
         if args.prove and proof is None:
+            kind = made.type.upper()
             words = Text(
-                "A BF16 file holds the checkpoint's own values: there is nothing to compare.",
-                "BF16 文件保存的就是原始数值，无需对比。",
+                f"A {kind} file holds this checkpoint's own values: there is nothing to compare.",
+                f"{kind} 文件保存的就是该检查点的原始数值，无需对比。",
             )
             print(words.in_language(args.lang))
     return EXIT_GOOD if proof is None or proof.holds else EXIT_NO
@@ -54,36 +61,45 @@ def ready_converter(stages: Stages) -> "Converter":
     return converter(places().tools, llamacpp_source(), stages)
 
 
-def prove_files(args: argparse.Namespace, candidate: Path, stages: Stages) -> "Proof":
-    """A GGUF file beside the original checkpoint as BF16, which lies beside it for so long."""
+def prove_file(
+    args: argparse.Namespace, folder: Path, file: Path, kind: str, made: Path, stages: Stages
+) -> "Proof | None":
+    """A GGUF file of the checkpoint `folder` beside what that was published as.
+
+    None: the file has the very values of it. `made` is what the file stands for.
+    """
     from workhorse.cli.quantize import ground_here
+    from workhorse.models.gguf_maker.job import workplace
+    from workhorse.models.gguf_maker.origin import origin_of
     from workhorse.models.quantize.proof import prove_alike
 
-    place = Path(tempfile.mkdtemp(prefix=f".{candidate.name}.prove-", dir=candidate.parent))
-    try:
-        original = gguf_of(args.model, "bf16", place / "original.gguf", stages)
+    origin = origin_of(folder)
+    if origin.folder == folder and kind in (origin.type, "f32"):
+        return None
+    # A name that is always the same: what a killed run leaves of it the next one takes away.
+    with workplace(made.with_name(f".{made.name}.proof")) as place:
+        original = gguf_of(origin.folder, origin.type, place / "original.gguf", stages)
         threads = args.threads or len(os.sched_getaffinity(0))
-        return prove_alike(original, candidate, ground_here(), stages, threads)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+        return prove_alike(original, file, origin, made, ground_here(), stages, threads)
 
 
-def prove_checkpoint(args: argparse.Namespace, converted: Path) -> "Proof":
-    """A converted checkpoint beside the original, both as GGUF for so long."""
-    with Stages(args.lang) as stages:
-        place = Path(tempfile.mkdtemp(prefix=f".{converted.name}.prove-", dir=converted.parent))
-        try:
-            candidate = gguf_of(str(converted), "f16", place / "converted.gguf", stages)
-            return prove_files(args, candidate, stages)
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
+def prove_checkpoint(args: argparse.Namespace, done: "Conversion") -> "Proof | None":
+    """A converted checkpoint beside its original, both as GGUF for so long."""
+    from workhorse.models.gguf_maker.job import workplace
+
+    made = Path(done.target)
+    # F16 would make infinity of what was kept as F32.
+    kind: GgufType = "f32" if any(found.stored_as == "F32" for found in done.ranges) else "f16"
+    with Stages(args.lang) as stages, workplace(made.with_name(f".{made.name}.gguf")) as place:
+        file = gguf_of(made, kind, place / "converted.gguf", stages)
+        return prove_file(args, made, file, kind, made, stages)
 
 
-def gguf_of(model: str, kind: "GgufType", target: Path, stages: Stages) -> Path:
+def gguf_of(folder: Path, kind: "GgufType", target: Path, stages: Stages) -> Path:
     """A checkpoint as a GGUF file at `target`."""
     from workhorse.models.gguf_maker.job import make_gguf, prepare
 
-    make_gguf(prepare(model, kind, target), ready_converter(stages), stages)
+    make_gguf(prepare(str(folder), kind, target), ready_converter(stages), stages)
     return target
 
 

@@ -12,6 +12,8 @@ from typing import Literal, Protocol
 from workhorse.errors import EXIT_USAGE, AppError
 from workhorse.models.convert.source import is_weights, read_source
 from workhorse.models.gguf import read_gguf
+from workhorse.models.gguf_maker.finite import refuse_infinite
+from workhorse.models.gguf_maker.origin import exact_type
 from workhorse.models.gguf_maker.run_converter import run_converter
 from workhorse.models.part_file import local_errors, sync_folder
 from workhorse.models.read import local_checkpoint, read_model
@@ -20,7 +22,7 @@ from workhorse.records import Model
 from workhorse.text import Text
 from workhorse.units import MIB, show_bytes
 
-GgufType = Literal["bf16", "f16", "q8_0"]
+GgufType = Literal["bf16", "f16", "q8_0", "f32"]
 SPARE_BYTES = 64 * MIB  # a header with a large vocabulary
 
 
@@ -66,10 +68,11 @@ class Made:
     converter: str
 
 
-def prepare(reference: str, kind: GgufType, target: Path | None) -> Order:
+def prepare(reference: str, asked: GgufType | None, target: Path | None) -> Order:
     """What would be made; AppError for a source or target that does not do.
 
-    The checkpoint's headers are read, its files and disk space counted, nothing is written.
+    `asked` None: F16 of an FP16 checkpoint, which BF16 would round, else BF16. The checkpoint's
+    headers are read, its files and disk space counted, nothing is written.
     """
     if reference.endswith(".gguf"):
         raise AppError(
@@ -84,6 +87,7 @@ def prepare(reference: str, kind: GgufType, target: Path | None) -> Order:
             exit_code=EXIT_USAGE,
         )
     folder = (local_checkpoint(reference, first=True) or read_source(reference).folder).resolve()
+    kind = asked or ("f16" if exact_type(folder) == "f16" else "bf16")
     place = (target or folder.with_name(f"{folder.name}-{kind.upper()}.gguf")).absolute()
     if os.path.lexists(place):
         raise AppError(
@@ -134,11 +138,11 @@ def prepare(reference: str, kind: GgufType, target: Path | None) -> Order:
 
 
 def make_gguf(order: Order, converter: Converter, tell: Teller) -> Made:
-    """The file under its name when it is whole and can be read; raises AppError.
+    """The file under its name when it is whole, can be read, and no value became infinite.
 
-    A run that was killed leaves `TARGET.part`, which the next one makes anew.
+    Raises AppError. A run that was killed leaves `TARGET.part`, which the next one makes anew.
     """
-    with _workplace(order.target) as place:
+    with workplace(order.target) as place:
         view = place / "model"
         _without_code(order.folder, view)
         tell.stage(Text(f"converting to {order.type.upper()}", f"转换为 {order.type.upper()}"))
@@ -164,7 +168,7 @@ def make_gguf(order: Order, converter: Converter, tell: Teller) -> Made:
 
 
 def checked(file: Path, order: Order) -> Model:
-    """What is in the new file; AppError when it is no model, or far from the expected size."""
+    """What is in the new file; AppError: no model, far from the expected size, infinite values."""
     model = read_gguf(file)
     if model.weight_bytes > 2 * order.expected_bytes:
         raise AppError(
@@ -176,6 +180,8 @@ def checked(file: Path, order: Order) -> Model:
             ),
             Text("Do not use it; report this model.", "请勿使用，并反馈该模型。"),
         )
+    with local_errors(file):
+        refuse_infinite(file, model.tensors, order.type)
     return model
 
 
@@ -193,7 +199,7 @@ def _without_code(folder: Path, view: Path) -> None:
 
 
 @contextmanager
-def _workplace(target: Path) -> Iterator[Path]:
+def workplace(target: Path) -> Iterator[Path]:
     """`TARGET.part`, an empty folder for this process alone; gone at the end."""
     place = target.with_name(target.name + ".part")
     with local_errors(place):

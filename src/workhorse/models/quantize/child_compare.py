@@ -35,11 +35,16 @@ def compare(library: ctypes.CDLL, job: CompareJob, progress: Callable[[int, int]
         came = chunk[judged_from + 1 :]
         parent.forget()
         ours = parent.decode(chunk, judged_from)[:-1]
+        if not np.isfinite(ours).all():
+            return Line(no_numbers=job.parent)
         done += 1
         progress(done, total)
-        for candidate, sum_ in zip(candidates, sums, strict=True):
+        for path, candidate, sum_ in zip(job.candidates, candidates, sums, strict=True):
             candidate.forget()
-            sum_.add(ours, candidate.decode(chunk, judged_from)[:-1], came)
+            theirs = candidate.decode(chunk, judged_from)[:-1]
+            if not np.isfinite(theirs).all():
+                return Line(no_numbers=path)
+            sum_.add(ours, theirs, came)
             done += 1
             progress(done, total)
     same = _greedy(parent, candidates, texts[0], job)

@@ -186,3 +186,31 @@ def too_little_space(place: str, free_bytes: int, needed_bytes: int) -> AppError
             "请清理磁盘空间，或用 --output 指定其他磁盘。",
         ),
     )
+
+
+def computes_no_numbers(*, converted: bool) -> AppError:
+    """A model's logits are infinite or NaN: its answers are noise."""
+    if converted:
+        return AppError(
+            Text(
+                "The new model computes infinity or NaN where the original computes numbers: "
+                "values overflow in it.",
+                "新模型在原模型正常之处算出无穷或 NaN：其中有数值溢出。",
+            ),
+            Text(
+                "Do not serve it; use a GGUF file of BF16, or quantise that.",
+                "请勿用于服务；请改用 BF16 的 GGUF 文件，或对其量化。",
+            ),
+            exit_code=EXIT_NO,
+        )
+    return AppError(
+        Text(
+            "The original computes infinity or NaN: it is damaged, or overflows as it is.",
+            "原模型本身算出无穷或 NaN：文件已损坏，或其数值溢出。",
+        ),
+        Text(
+            "Fetch it again; of an F16 file take the BF16 one.",
+            "请重新下载；若是 F16 文件，请改用 BF16。",
+        ),
+        exit_code=EXIT_NO,
+    )

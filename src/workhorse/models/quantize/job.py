@@ -24,6 +24,7 @@ from workhorse.models.quantize.calibration import (
 )
 from workhorse.models.quantize.choice import (
     Override,
+    computes_no_numbers,
     mix_named,
     refuse_few_bits,
     size_of,
@@ -319,7 +320,10 @@ def compare(
     threads: int,
     greedy_tokens: int = 0,
 ) -> CompareDone | int:
-    """A candidate beside its parent; the tokens of the texts when they are too few."""
+    """A candidate beside its parent; the tokens of the texts when they are too few.
+
+    AppError when one of the two computes infinity or NaN.
+    """
     job = CompareJob(
         parent=str(parent),
         candidates=(str(candidate),),
@@ -333,6 +337,8 @@ def compare(
     answer = do(Job(compare=job), tell.progress, ground.environment, candidate)
     if answer.too_short_tokens is not None:
         return answer.too_short_tokens
+    if answer.no_numbers is not None:
+        raise computes_no_numbers(converted=answer.no_numbers == str(candidate))
     return needed(answer.compared)
 
 

@@ -107,3 +107,4 @@ class Line:
     failed: str | None = None
     disk_full: bool = False
     too_short_tokens: int | None = None  # the text has only so many
+    no_numbers: str | None = None  # the path of a model whose logits are infinite or NaN
