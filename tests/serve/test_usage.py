@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
-from stand_ins import until
+from stand_ins import Exchange, StandInBackend, chunk, gateway, scripted, until
 
 from workhorse.cli import main
 from workhorse.config import Places
@@ -93,6 +94,26 @@ async def test_a_disk_that_is_full_loses_nothing(
     await usage.write()
     (row,) = read_usage(path)
     assert (row.totals.requests, row.totals.prompt_tokens) == (3, 15)
+
+
+async def test_who_leaves_in_the_middle_has_had_the_prompt_read(path: Path) -> None:
+    async def begins(to: Exchange) -> None:
+        await to.begin_stream()
+        await to.event(chunk("a"))
+        await to.client_leaves()
+
+    async with (
+        scripted(begins) as (engine, url),
+        gateway(StandInBackend(url), usage=Usage(path)) as front,
+        aiohttp.ClientSession(front) as http,
+    ):
+        asked = {"prompt": "x" * 400, "stream": True}
+        async with http.post("/v1/completions", json=asked) as answer:
+            await answer.content.readuntil(b"\n\n")
+        await (await engine.first()).left.wait()
+    (row,) = read_usage(path)
+    assert (row.totals.left_early, row.totals.generated_tokens) == (1, 1)
+    assert row.totals.prompt_tokens == pytest.approx(100, abs=2)  # by its bytes
 
 
 def test_a_file_that_is_no_database_is_told(path: Path) -> None:

@@ -376,11 +376,14 @@ def _spent_tokens(place: Place, outcome: Outcome) -> float | None:
 
 def _used(place: Place, outcome: Outcome, took_s: float) -> Used:
     counts = place.counts
+    prompt_tokens = sum(count.prompt_once for count in counts)
+    if not counts and place.first_token_s is not None:
+        prompt_tokens = round(place.bid.prompt_tokens)  # was read; the figures come at the end
     return Used(
         key=place.bid.key,
         model=place.bid.model,
         outcome=outcome,
-        prompt_tokens=sum(count.prompt_once for count in counts),
+        prompt_tokens=prompt_tokens,
         cached_tokens=sum(count.cached_once for count in counts),
         generated_tokens=sum(count.generated or 0 for count in counts) or place.pieces,
         waited_s=place.waited_s,
