@@ -206,6 +206,14 @@ def test_a_folder_that_may_not_be_written_is_told(bundle: Path, tmp_path: Path) 
     assert "cannot be written: Not a directory" in done.stderr
 
 
+def test_it_is_not_installed_into_itself(bundle: Path, tmp_path: Path) -> None:
+    own = copied(bundle, tmp_path / "own")
+    done = script(own, "install.py", "--prefix", ".", cwd=own)
+    assert done.returncode == 2
+    assert "lies in the bundle itself" in done.stderr
+    assert script(own, "verify.py").returncode == 0
+
+
 SYSTEM_PYTHON = Path(f"/usr/bin/python{PYTHON}")
 
 

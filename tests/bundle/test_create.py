@@ -23,7 +23,8 @@ from workhorse.bundle.order import (
 )
 from workhorse.bundle.sources import Source, engine_sources, model_source
 from workhorse.cli import main
-from workhorse.cli.bundle_plan import plans_for
+from workhorse.cli.bundle_plan import chosen_build, plans_for, told_of_builds
+from workhorse.config import Places
 from workhorse.engines.supply.builds import Build
 from workhorse.engines.supply.manifest import BuiltFile, Manifest, SourcePackage, write_manifest
 from workhorse.errors import AppError
@@ -112,6 +113,25 @@ def test_a_card_that_nothing_has_code_for_is_told() -> None:
     assert plans_for((), probe(CAPTURES / "avx_only.json"), None) == []
 
 
+def test_a_build_that_spins_stays_here_and_that_is_told(tmp_path: Path) -> None:
+    where, machine = Places(tmp_path), probe(CAPTURES / "machine_a.json")
+    avx2 = {one.name: one for one in variants()}["avx2"]
+    needs = {"needs_flags": avx2.needs, "cpu_variant": "avx2"}
+    built(where.engines / "spinning", openmp=False, **needs)
+    built(where.engines / "for-the-card", openmp=False, sass=("sm_90",), **needs)
+    assert chosen_build(machine, where) is None
+    (verdict,) = told_of_builds(machine, None, where)
+    (finding,) = verdict.findings
+    assert (finding.code, finding.level) == ("bundle.spinning-build", "warning")
+    assert "spinning" in finding.seen.en
+    assert finding.command == "workhorse engine build --cpu avx2"
+    better = built(where.engines / "sleeping", openmp=False, bounded_wait=True, **needs)
+    assert told_of_builds(machine, chosen_build(machine, where), where) == []
+    assert chosen_build(machine, where) == better
+    avx_only = probe(CAPTURES / "avx_only.json")
+    assert told_of_builds(avx_only, None, where) == []
+
+
 # --- the command ---------------------------------------------------------------------------------
 
 FREE = """\
@@ -134,6 +154,7 @@ MISTAKES = {
     ),
     "a model without its option": (["create", "m.gguf", "--for", "here"], 2, "by --model"),
     "pieces of a folder": (["create", "--for", "here", "--split", "1G"], 2, "--output NAME.tar"),
+    "a compressed file": (["create", "--for", "here", "--output", "b.tar.gz"], 2, "NAME.tar"),
     "an option elsewhere": (["verify", "{tmp}", "--split", "1G"], 2, "only goes with"),
     "another option elsewhere": (["create", "--prefix", "x"], 2, "only goes with"),
     "no bundle": (["verify"], 2, "takes one folder"),

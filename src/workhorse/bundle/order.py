@@ -5,7 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workhorse.engines.find import EMBEDDED_NEEDS
-from workhorse.engines.supply.choose import Candidate, choose_build
+from workhorse.engines.supply.choose import (
+    Candidate,
+    choose_build,
+    gpu_nearness,
+    spins,
+    unfit,
+)
 from workhorse.engines.supply.manifest import Manifest
 from workhorse.errors import EXIT_NO, EXIT_USAGE, AppError
 from workhorse.knowledge.cpu_variants import choose_variant
@@ -87,6 +93,18 @@ def choose_engine_build(manifests: Sequence[Manifest], machine: Machine) -> Mani
     if missing:
         raise _no_engine(machine, missing)
     return None
+
+
+def left_for_spinning(manifests: Sequence[Manifest], machine: Machine) -> list[Manifest]:
+    """The builds for that CPU that stay here because their waiting threads never sleep."""
+    return [
+        one
+        for one in manifests
+        if spins(one)
+        and unfit(Candidate(one, proven=True), machine) is None
+        and not gpu_nearness(one, machine)
+        and set(EMBEDDED_NEEDS[machine.cpu.architecture]) <= set(machine.cpu.flags)
+    ]
 
 
 def _no_engine(machine: Machine, missing: Sequence[str]) -> AppError:

@@ -114,7 +114,13 @@ def run_create(args: argparse.Namespace, speaker: Speaker) -> int:
     """Plan for the machine, refuse what cannot work, write the bundle."""
     from workhorse.bundle.job import Wish, create
     from workhorse.bundle.order import PYTHONS, order_for
-    from workhorse.cli.bundle_plan import chosen_build, machine_for, model_paths, plans_for
+    from workhorse.cli.bundle_plan import (
+        chosen_build,
+        machine_for,
+        model_paths,
+        plans_for,
+        told_of_builds,
+    )
 
     where = places()
     output = args.output or DEFAULT_OUTPUT
@@ -122,7 +128,7 @@ def run_create(args: argparse.Namespace, speaker: Speaker) -> int:
     order = order_for(machine, args.python or PYTHONS)
     models = model_paths(args.model or (), where)
     build = chosen_build(machine, where)
-    verdicts = plans_for(models, machine, build)
+    verdicts = told_of_builds(machine, build, where) + plans_for(models, machine, build)
     wish = Wish(order, build, tuple(models), output, args.split)
     made = create(wish, where, speaker)
     speaker.__exit__()
@@ -216,9 +222,23 @@ def refuse_misplaced(args: argparse.Namespace) -> None:
                 "`bundle create` 需要 --for 采集目录，或 --for here。",
             )
         )
+    refuse_compressed(args.output or DEFAULT_OUTPUT)
     if args.split and (args.output or DEFAULT_OUTPUT).suffix != ".tar":
         raise usage(
             Text("--split goes with --output NAME.tar.", "--split 需与 --output 名称.tar 同用。")
+        )
+
+
+def refuse_compressed(output: Path) -> None:
+    """AppError for a name of a compressed archive: a folder of that name would be written."""
+    if output.suffix.lower() in (".zip", ".gz", ".tgz", ".xz", ".zst", ".bz2", ".7z", ".rar"):
+        raise AppError(
+            Text(
+                f"No {output.suffix} is written: what is in a bundle is compressed already.",
+                f"不支持写入 {output.suffix}：离线包中的内容本已压缩。",
+            ),
+            Text("Name a folder, or a file NAME.tar.", "请指定目录，或 名称.tar。"),
+            exit_code=EXIT_USAGE,
         )
 
 
@@ -251,7 +271,9 @@ def tell_made(made: "Made", language: Language, *, glibc_told: bool) -> None:
             "其中含有您按 NVIDIA 许可证获取的文件：请仅在自己的机器上使用，勿转交他人。",
         )
         print(text.in_language(language))
-    names = ", ".join(map(str, made.paths))
+    names = str(made.paths[0])
+    if len(made.paths) > 1:
+        names += f" … {made.paths[-1].name}"
     size = show_bytes(manifest.n_bytes)
     text = Text(f"Wrote {names}: {size}.", f"已写入 {names}：{size}。")
     print(text.in_language(language))

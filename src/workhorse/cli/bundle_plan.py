@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from workhorse.bundle.order import choose_engine_build
+from workhorse.bundle.order import choose_engine_build, left_for_spinning
 from workhorse.config import Places
 from workhorse.engines.find import EMBEDDED_NEEDS, embedded_build
 from workhorse.engines.supply.builds import Build, Builds
+from workhorse.engines.supply.manifest import Manifest
 from workhorse.engines.supply.pick import Picked
 from workhorse.engines.supply.proof import Proof, program_sha256, proven_build, read_proof
 from workhorse.errors import EXIT_NO, AppError
@@ -45,6 +46,15 @@ def chosen_build(machine: Machine, where: Places) -> Build | None:
     builds, _ = Builds(where.engines).all()
     manifest = choose_engine_build([build.manifest for build in builds], machine)
     return next((one for one in builds if one.manifest is manifest), None)
+
+
+def told_of_builds(machine: Machine, build: Build | None, where: Places) -> list[Verdict]:
+    """What the user should know of builds that are here and do not come along."""
+    if build is not None:
+        return []
+    builds, _ = Builds(where.engines).all()
+    left = left_for_spinning([one.manifest for one in builds], machine)
+    return [Verdict((spinning(left),))] if left else []
 
 
 def plans_for(models: Sequence[Path], machine: Machine, build: Build | None) -> list[Verdict]:
@@ -134,4 +144,30 @@ def no_engine(folder: Path) -> Finding:
             "Take a GGUF file of the same model along as well.", "请同时带上同一模型的 GGUF 文件。"
         ),
         source="engines/llamacpp.py",
+    )
+
+
+def spinning(left: Sequence[Manifest]) -> Finding:
+    """Builds of that CPU are here, and the embedded engine is better than them."""
+    names, first = ", ".join(one.name for one in left), left[0]
+    return Finding(
+        code="bundle.spinning-build",
+        level="warning",
+        seen=Text(
+            f"The embedded engine comes along, and not {names}, which is for that CPU.",
+            f"离线包使用内置引擎，而不是适用于该 CPU 的 {names}。",
+        ),
+        why=Text(
+            "Threads of that build never give the core back while they wait: one busy program "
+            "beside it makes it 20 times slower.",
+            "该构建的线程等待时从不让出核心：旁边有一个繁忙程序时会慢 20 倍。",
+        ),
+        remedy=Text(
+            f"Build it anew (workhorse engine remove {first.name}, then the line below), then make "
+            "the bundle again.",
+            f"请重新构建（先 workhorse engine remove {first.name}，再运行下面的命令），"
+            "然后重新制作离线包。",
+        ),
+        source="manifest.json of the installed builds; engines/supply/bounded_wait.h",
+        command=f"workhorse engine build --cpu {first.cpu_variant}",
     )

@@ -61,6 +61,7 @@ def default_prefix(environ: Mapping[str, str] = os.environ) -> Path:
 def install(bundle: Path, prefix: Path, tell: Tell) -> Installed:
     """Check every byte and this machine, then install; Refusal when something is wrong."""
     bundle, prefix = bundle.absolute(), prefix.absolute()
+    refuse_inside(bundle, prefix)
     manifest, here = read_manifest(bundle), look()
     refuse_unfit(manifest, here)
     tell.stage(Words("checking every file of the bundle", "核对离线包的全部文件"))
@@ -80,6 +81,16 @@ def install(bundle: Path, prefix: Path, tell: Tell) -> Installed:
         command = write_command(prefix, environment)
     models = tuple(prefix / part.files[0] for part in manifest.of_kind("model"))
     return Installed(command, models, tuple(names))
+
+
+def refuse_inside(bundle: Path, prefix: Path) -> None:
+    """Refusal to install into the bundle: it would never again be as it was made."""
+    if prefix.resolve().is_relative_to(bundle.resolve()):
+        raise Refusal(
+            Words(f"{prefix} lies in the bundle itself.", f"{prefix} 位于离线包内部。"),
+            Words("Name a folder elsewhere: --prefix FOLDER.", "请指定其他位置：--prefix 目录。"),
+            2,
+        )
 
 
 def refuse_others_models(manifest: Manifest, prefix: Path) -> None:
