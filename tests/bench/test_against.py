@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from running_fake import FakeEngine
-from workhorse.bench.against import compare_measurements, matched, series
+from workhorse.bench.against import compare_all, compare_measurements, matched, series
 from workhorse.bench.compare import SAMPLES_MIN, compare_apart
 from workhorse.bench.scenario import Scenario
 from workhorse.cli import main
@@ -75,6 +75,26 @@ def test_equal_speeds_are_hardly_ever_called_different() -> None:
         assert interval is not None
         wrong += not interval[0] <= 1 <= interval[1]
     assert wrong <= 6
+
+
+def paced(*speeds: float) -> Measurement:
+    runs = []
+    for speed in speeds:
+        arrivals_s = tuple(0.5 + i / speed for i in range(50))
+        runs.append(Run(0, None, 0, 50, arrivals_s, arrivals_s[-1]))
+    return Scenario("x", output_tokens=50).measurement(runs, CONDITIONS)
+
+
+def test_many_figures_share_one_chance_of_error() -> None:
+    even = paced(*[40.0] * 8)
+    # Six of eight slower: by chance in one of seven equal pairs of services.
+    doubtful = paced(39.0, 38.8, 39.1, 38.9, 39.2, 38.7, 40.3, 40.4)
+    (alone,) = compare_all([(even, doubtful)], apart=False)
+    assert alone.lost_more_than(0)
+    together = compare_all([(even, doubtful)] * 20, apart=False)
+    assert [one.outcome for one in together] == ["no difference"] * 20
+    surely = compare_all([(even, paced(*[36.0 + n / 10 for n in range(8)]))] * 20, apart=False)
+    assert all(one.lost_more_than(0.03) for one in surely)
 
 
 def test_scenarios_find_their_like() -> None:

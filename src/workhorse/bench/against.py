@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from workhorse.bench.compare import Comparison, compare, compare_apart
+from workhorse.bench.compare import CONFIDENCE, Comparison, compare, compare_apart
 from workhorse.bench.stats import (
     Spread,
     decode_tokens_per_s,
@@ -44,7 +44,8 @@ class Compared:
     a: Spread  # tok/s
     b: Spread
     ratio: float
-    interval: tuple[float, float] | None  # 95 %; None: too few to tell
+    # 95 % for all figures of the comparison together; None: too few to tell.
+    interval: tuple[float, float] | None
     samples: int
     outcome: Outcome
     apart: bool
@@ -54,11 +55,46 @@ class Compared:
         return self.interval is not None and self.interval[1] < 1 - share
 
 
+def compare_all(
+    pairs: Sequence[tuple[Measurement, Measurement]], *, apart: bool
+) -> tuple[Compared, ...]:
+    """Every figure of all scenarios, with one chance of error of 5 % for all of them.
+
+    With 5 % for each, one of thirty figures would "differ" between equal services in most runs.
+    """
+    count = sum(len(both_have(a, b, apart=apart)) for a, b in pairs)
+    confidence = 1 - (1 - CONFIDENCE) / max(1, count)
+    return tuple(
+        one
+        for number, (a, b) in enumerate(pairs)
+        for one in compare_measurements(a, b, apart=apart, seed=number, confidence=confidence)
+    )
+
+
 def compare_measurements(
-    a: Measurement, b: Measurement, *, apart: bool, seed: int = 0
+    a: Measurement,
+    b: Measurement,
+    *,
+    apart: bool,
+    seed: int = 0,
+    confidence: float = CONFIDENCE,
 ) -> tuple[Compared, ...]:
     """Every figure that both have, of the same scenario."""
+    way = compare_apart if apart else compare
     found: list[Compared] = []
+    for figure, (one, other) in both_have(a, b, apart=apart).items():
+        spread_a, spread_b = spread(one), spread(other)
+        if spread_a is not None and spread_b is not None:
+            result = way(other, one, seed=seed, confidence=confidence)
+            found.append(compared(a, figure, spread_a, spread_b, result, apart))
+    return tuple(found)
+
+
+def both_have(
+    a: Measurement, b: Measurement, *, apart: bool
+) -> dict[Figure, tuple[list[float], list[float]]]:
+    """The series of each figure that both have; in pairs where they were measured in turns."""
+    found: dict[Figure, tuple[list[float], list[float]]] = {}
     figures: tuple[Figure, ...] = ("decode", "total", "prefill")
     for figure in figures:
         if figure == "total" and a.streams == 1:
@@ -68,12 +104,9 @@ def compare_measurements(
         if not apart:
             pairs = [(x, y) for x, y in zip(all_a, all_b, strict=False) if x and y]
             one, other = [x for x, _ in pairs], [y for _, y in pairs]
-        spread_a, spread_b = spread(one), spread(other)
-        if spread_a is None or spread_b is None:
-            continue
-        way = compare_apart if apart else compare
-        found.append(compared(a, figure, spread_a, spread_b, way(other, one, seed=seed), apart))
-    return tuple(found)
+        if one and other:
+            found[figure] = one, other
+    return found
 
 
 def compared(

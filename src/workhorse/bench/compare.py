@@ -20,7 +20,7 @@ Outcome = Literal["higher", "lower", "no difference", "too few pairs"]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`ratio` = median of a over median of b; `interval` holds it with 95 % confidence.
+    """`ratio` = median of a over median of b; `interval` holds it with the asked confidence.
 
     The interval is None with too few pairs to say.
     """
@@ -40,7 +40,9 @@ class Comparison:
         return "lower" if high < 1 else "no difference"
 
 
-def compare(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> Comparison:
+def compare(
+    a: Sequence[float], b: Sequence[float], *, seed: int = 0, confidence: float = CONFIDENCE
+) -> Comparison:
     """Ratio of the medians of two positive series that were measured in turns (A B B A …).
 
     The i-th values of both were measured side by side, so the bootstrap draws pairs: a machine
@@ -59,10 +61,12 @@ def compare(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> Compari
     for _ in range(RESAMPLES):
         chosen = draw.choices(pairs, k=len(pairs))
         ratios.append(median(x for x, _ in chosen) / median(y for _, y in chosen))
-    return Comparison(ratio, middle(ratios), len(pairs))
+    return Comparison(ratio, middle(ratios, confidence), len(pairs))
 
 
-def compare_apart(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> Comparison:
+def compare_apart(
+    a: Sequence[float], b: Sequence[float], *, seed: int = 0, confidence: float = CONFIDENCE
+) -> Comparison:
     """Ratio of the medians of two positive series that were measured at different times.
 
     What the machine did in between moves the ratio, and the interval does not know of it.
@@ -79,11 +83,11 @@ def compare_apart(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> C
         median(draw.choices(a, k=len(a))) / median(draw.choices(b, k=len(b)))
         for _ in range(RESAMPLES)
     ]
-    return Comparison(ratio, middle(ratios), least)
+    return Comparison(ratio, middle(ratios, confidence), least)
 
 
-def middle(ratios: Sequence[float]) -> tuple[float, float]:
-    """What holds 95 % of the ratios."""
+def middle(ratios: Sequence[float], confidence: float) -> tuple[float, float]:
+    """What holds this share of the ratios."""
     ordered = sorted(ratios)
-    tail = round(len(ordered) * (1 - CONFIDENCE) / 2)
+    tail = round(len(ordered) * (1 - confidence) / 2)
     return ordered[tail], ordered[-1 - tail]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from workhorse.bench.against import Compared, Outcome, compare_measurements, matched
+from workhorse.bench.against import Compared, Outcome, compare_all, matched
 from workhorse.bench.doubts import doubts
 from workhorse.bench.job import Asked, find
 from workhorse.bench.load import load_session
@@ -63,11 +63,7 @@ def compare_runs(args: argparse.Namespace, sides: Sequence[Asked]) -> int:
     else:
         pairs = stored_pairs(*names)
     apart = not all(live)
-    found = [
-        one
-        for number, (a, b) in enumerate(pairs)
-        for one in compare_measurements(a, b, apart=apart, seed=number)
-    ]
+    found = compare_all(pairs, apart=apart)
     if not found:
         raise nothing_measured(pairs)
     lost = [one for one in found if one.lost_more_than(args.max_loss or 0.0)]

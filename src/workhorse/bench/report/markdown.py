@@ -14,6 +14,8 @@ def markdown(document: Document, language: Language) -> str:
     """The document; ends with a line end."""
     lines = [f"# {plain(document.title, language)}", "", plain(document.subtitle, language), ""]
     for section in document.sections:
+        if not any(isinstance(part, Table | Advice) for part in section.parts):
+            continue  # words about a plot that is not here
         lines += [f"## {plain(section.title, language)}", ""]
         for part in section.parts:
             lines += part_lines(part, language)

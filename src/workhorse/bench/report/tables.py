@@ -160,11 +160,15 @@ def most_together(case: Case) -> Cell:
     return Text(f"{three_digits(best)} ({streams} {word})", f"{three_digits(best)}（{streams} 路）")
 
 
-def scenario_of(measurement: Measurement) -> str:
-    """Name and sizes, each once."""
+def scenario_of(measurement: Measurement) -> Text:
+    """Name and sizes, each once, and how much all prompts of a measurement share."""
     sizes = f"{measurement.prompt_tokens}+{measurement.output_tokens}"
     name = clean(measurement.scenario, 20)
-    return sizes if name == sizes else f"{name}: {sizes}"
+    told = sizes if name == sizes else f"{name}: {sizes}"
+    shared = measurement.shared_tokens
+    if not shared:
+        return same(told)
+    return Text(f"{told}, {shared} shared", f"{told}，共享 {shared}")
 
 
 def shown(spread: Spread | None, show: Callable[[float], str]) -> str:
