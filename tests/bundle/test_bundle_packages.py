@@ -141,3 +141,5 @@ def test_our_own_wheel_is_what_runs_here(tmp_path: Path) -> None:
     there = {p.relative_to(target / "workhorse") for p in (target / "workhorse").rglob("*.*")}
     here = {p.relative_to(ours) for p in ours.rglob("*.*") if "__pycache__" not in p.parts}
     assert there == here
+    (licence,) = target.glob("workhorse-*.dist-info/licenses/LICENSE")
+    assert licence.read_bytes() == (ROOT / "LICENSE").read_bytes()

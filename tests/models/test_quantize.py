@@ -90,6 +90,9 @@ def test_the_name_of_the_new_file() -> None:
         (["--tensor-type", "ffn_down"], EXIT_USAGE, "names no tensors and type"),
         (["--tensor-type", "(=q8_0"], EXIT_USAGE, "names no tensors and type"),
         (["--tensor-type", "nothing=q8_0", "--no-imatrix"], EXIT_USAGE, "No tensor"),
+        (["--tensor-type", "nothing=q8_0", "--no-imatrix"], EXIT_USAGE, "ffn_down.weight"),
+        (["--tensor-type", "ffn_down=q8_k"], EXIT_USAGE, "names no tensors and type"),
+        (["--tensor-type", "down=iq2_xs", "--no-imatrix"], EXIT_USAGE, "without an importance"),
         (["--imatrix", "a", "--no-imatrix"], EXIT_USAGE, "contradict"),
         (["--calibration", "nowhere.txt"], EXIT_USAGE, "cannot be used"),
         (["--output", "/nowhere/at/all.gguf"], EXIT_USAGE, "There is no folder"),
@@ -110,6 +113,29 @@ def test_mistakes_are_told_before_anything_is_made(
     assert main(["quantize", str(model), "--lang", "en", *words]) == code
     assert said in capsys.readouterr().err
     assert sorted(model.parent.iterdir()) == before
+
+
+def test_a_type_that_has_to_be_weighted_and_is_not_is_told(
+    model: Path, matrix: Path, tmp_path: Path
+) -> None:
+    """The library ends the process there."""
+    whole = read_imatrix(matrix)
+    whole.of.pop("blk.0.ffn_down.weight")
+    write_imatrix(tmp_path / "less.gguf", whole)
+    before = sorted(tmp_path.iterdir())
+    more = {"imatrix": tmp_path / "less.gguf", "overrides": (override_of("0.ffn_down=iq2_xs"),)}
+    with pytest.raises(AppError, match=r"nothing of blk\.0\.ffn_down"):
+        run(model, tmp_path, output=tmp_path / "made.gguf", **more)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_checkpoint_is_sent_to_convert(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["quantize", str(tmp_path), "--lang", "en"]) == EXIT_USAGE
+    assert f"workhorse convert {tmp_path} --to gguf" in capsys.readouterr().err
+    assert main(["convert", str(tmp_path / "m.GGUF"), "--lang", "en"]) == EXIT_USAGE
+    assert "workhorse quantize" in capsys.readouterr().err
 
 
 def test_a_quantised_file_is_not_quantised_again(model: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import zipfile
+from email import message_from_bytes
 from importlib.metadata import distribution
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -37,7 +38,10 @@ def write_own_wheel(folder: Path) -> Path:
             relative = file.relative_to(package)
             if file.is_file() and not _LEFT_OUT & set(relative.parts):
                 add(f"workhorse/{relative.as_posix()}", file.read_bytes())
-        add(f"{info}/METADATA", _metadata("METADATA"))
+        described = _metadata("METADATA")
+        add(f"{info}/METADATA", described)
+        for name in message_from_bytes(described).get_all("License-File", []):
+            add(f"{info}/licenses/{name}", _metadata(f"licenses/{name}"))
         add(f"{info}/entry_points.txt", _metadata("entry_points.txt"))
         tags = (
             "Wheel-Version: 1.0\nGenerator: workhorse\nRoot-Is-Purelib: true\nTag: py3-none-any\n"

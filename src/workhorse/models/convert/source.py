@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from workhorse.errors import AppError
+from workhorse.errors import EXIT_USAGE, AppError
 from workhorse.models.checkpoint import PIECE_BYTES, shards_of
 from workhorse.models.convert.torch_bin import Entry, read_torch_bins
 from workhorse.models.folders import Folder, opened_folder
@@ -67,6 +67,7 @@ def read_source(reference: str, environment: Mapping[str, str] | None = None) ->
     machine, has no weights, or whose files are missing, damaged or do not fit together.
     """
     environment = os.environ if environment is None else environment
+    refuse_gguf(reference)
     source = source_of(reference, environment)
     if not isinstance(source, LocalSource):
         raise _not_here(reference)
@@ -80,6 +81,22 @@ def read_source(reference: str, environment: Mapping[str, str] | None = None) ->
         else:
             files = dict.fromkeys(_loose(folder))
         return Checkpoint(place, _shards(folder, place, files), index)
+
+
+def refuse_gguf(reference: str) -> None:
+    """AppError when a GGUF file is named where a checkpoint is wanted."""
+    if reference.lower().endswith(".gguf"):
+        raise AppError(
+            Text(
+                f"{shown(reference)} is a GGUF file already.",
+                f"{shown(reference)} 已是 GGUF 文件。",
+            ),
+            Text(
+                "Make it smaller with `workhorse quantize`.",
+                "可用 `workhorse quantize` 进一步量化。",
+            ),
+            exit_code=EXIT_USAGE,
+        )
 
 
 def is_weights(file: str) -> bool:

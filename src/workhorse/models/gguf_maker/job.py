@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from workhorse.errors import EXIT_USAGE, AppError
-from workhorse.models.convert.source import is_weights, read_source
+from workhorse.models.convert.source import is_weights, read_source, refuse_gguf
 from workhorse.models.gguf import read_gguf
 from workhorse.models.gguf_maker.finite import refuse_infinite
 from workhorse.models.gguf_maker.origin import exact_type
@@ -74,18 +74,7 @@ def prepare(reference: str, asked: GgufType | None, target: Path | None) -> Orde
     `asked` None: F16 of an FP16 checkpoint, which BF16 would round, else BF16. The checkpoint's
     headers are read, its files and disk space counted, nothing is written.
     """
-    if reference.endswith(".gguf"):
-        raise AppError(
-            Text(
-                f"{shown(reference)} is a GGUF file already.",
-                f"{shown(reference)} 已是 GGUF 文件。",
-            ),
-            Text(
-                "Make it smaller with `workhorse quantize`.",
-                "可用 `workhorse quantize` 进一步量化。",
-            ),
-            exit_code=EXIT_USAGE,
-        )
+    refuse_gguf(reference)
     folder = (local_checkpoint(reference, first=True) or read_source(reference).folder).resolve()
     kind = asked or ("f16" if exact_type(folder) == "f16" else "bf16")
     place = (target or folder.with_name(f"{folder.name}-{kind.upper()}.gguf")).absolute()

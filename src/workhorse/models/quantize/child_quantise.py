@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from workhorse.knowledge.quants import quant
 from workhorse.models.gguf import read_header_of
+from workhorse.models.quantize.choice import WEIGHTED_ONLY
 from workhorse.models.quantize.imatrix_file import Imatrix, read_imatrix
 from workhorse.models.quantize.jobs import QuantiseDone, QuantiseJob
 from workhorse.models.quantize.library import GgufInit
@@ -69,6 +70,11 @@ def quantise(
                 weighted += weights is not None
                 if weights is None and imatrix is not None:
                     bare.append(tensor.name)
+                if weights is None and written.type in WEIGHTED_ONLY:
+                    raise RuntimeError(
+                        f"the importance matrix has nothing of {tensor.name}, which cannot become "
+                        f"{written.type} without"
+                    )
             at = len(meta) + places[tensor.name][0]
             writer.write(tensor, maps[path], written.type, at, weights)
         os.fsync(target)

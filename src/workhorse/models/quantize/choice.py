@@ -1,7 +1,7 @@
 """Which type each tensor of a quantised file gets, and whether such a file is advisable. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from workhorse.errors import EXIT_NO, EXIT_USAGE, AppError
@@ -24,6 +24,10 @@ from workhorse.units import show_bytes
 BITS_LEAST = 4.0
 OLD_CARDS_BELOW = (8, 0)
 WHOLE = ("f32", "f16", "bf16")
+# What llama.cpp computes with and never stores weights as: its quantiser ends the process.
+_NO_WEIGHTS = ("f64", "q8_1", "q8_k")
+# `ggml_quantize_requires_imatrix` (ggml/src/ggml.c, commit 0c1e57098): it ends the process without.
+WEIGHTED_ONLY = ("iq2_xxs", "iq2_xs", "iq1_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,9 @@ def mix_named(name: str) -> QuantMix:
 def override_of(word: str) -> Override:
     """`PATTERN=TYPE` as the user gives it; AppError for what is neither."""
     pattern, equals, type_name = word.rpartition("=")
-    known = sorted(kind.name for kind in quants().values() if kind.scales)
+    known = sorted(
+        kind.name for kind in quants().values() if kind.scales and kind.name not in _NO_WEIGHTS
+    )
     try:
         re.compile(pattern)
         right = bool(pattern and equals) and type_name.lower() in known
@@ -105,20 +111,40 @@ def tensors_of(
                     break
         n_bytes = tensor_bytes(type_name, tensor.shape)
         found.append(replace(tensor, type=type_name, n_bytes=n_bytes))
+    refuse_overrides(overrides, used, found, weighted=weighted)
+    return tuple(sorted(found, key=lambda tensor: (layer_of(tensor.name), tensor.name)))
+
+
+def refuse_overrides(
+    overrides: Sequence[Override],
+    used: Collection[Override],
+    tensors: Sequence[Tensor],
+    *,
+    weighted: bool,
+) -> None:
+    """AppError for one that fits no tensor, or whose type cannot be made without a matrix."""
     for override in overrides:
         if override not in used:
+            some = ", ".join(
+                sorted({re.sub(r"^blk\.\d+\.", "", t.name) for t in tensors if t.type not in WHOLE})
+            )
             raise AppError(
                 Text(
                     f"No tensor that is quantised has {override.pattern!r} in its name.",
                     f"待量化的张量中没有名称含 {override.pattern!r} 的。",
                 ),
-                Text(
-                    "Look at the names with `workhorse plan FILE --json`.",
-                    "请用 `workhorse plan 文件 --json` 查看张量名称。",
-                ),
+                Text(f"The names: {some[:300]}.", f"可用名称：{some[:300]}。"),
                 exit_code=EXIT_USAGE,
             )
-    return tuple(sorted(found, key=lambda tensor: (layer_of(tensor.name), tensor.name)))
+        if override.type in WEIGHTED_ONLY and not weighted:
+            raise AppError(
+                Text(
+                    f"{override.type} cannot be made without an importance matrix.",
+                    f"没有重要性矩阵无法生成 {override.type}。",
+                ),
+                Text("Leave --no-imatrix out.", "请去掉 --no-imatrix。"),
+                exit_code=EXIT_USAGE,
+            )
 
 
 def size_of(tensors: Sequence[Tensor]) -> int:
@@ -213,4 +239,16 @@ def computes_no_numbers(*, converted: bool) -> AppError:
             "请重新下载；若是 F16 文件，请改用 BF16。",
         ),
         exit_code=EXIT_NO,
+    )
+
+
+def is_a_folder(path: str) -> AppError:
+    """A checkpoint was named where a GGUF file is wanted."""
+    return AppError(
+        Text(f"{path} is a folder, and no GGUF file.", f"{path} 是目录，不是 GGUF 文件。"),
+        Text(
+            f"Make one of the checkpoint first: workhorse convert {path} --to gguf",
+            f"请先将原始模型转换为 GGUF：workhorse convert {path} --to gguf",
+        ),
+        exit_code=EXIT_USAGE,
     )

@@ -25,6 +25,7 @@ from workhorse.models.quantize.calibration import (
 from workhorse.models.quantize.choice import (
     Override,
     computes_no_numbers,
+    is_a_folder,
     mix_named,
     refuse_few_bits,
     size_of,
@@ -118,6 +119,8 @@ def quantize(wish: Wish, ground: Ground, tell: Teller) -> Quantised:
     """
     mix = mix_named(wish.type)
     refuse_few_bits(mix, wish.least_bits, ground.capabilities)
+    if wish.model.is_dir():
+        raise is_a_folder(shown(str(wish.model)))
     model = read_gguf(wish.model)
     sources = part_paths(wish.model, read_header_of(wish.model))
     target = (wish.output or beside(Path(model.path), mix.name)).absolute()

@@ -79,7 +79,7 @@ class QuantiseDone:
 
 @dataclass(frozen=True, slots=True)
 class ImatrixDone:
-    """The finished importance matrix; `perplexity` of the model on the text as it went."""
+    """The finished importance matrix."""
 
     chunks: int
     resumed_chunks: int
