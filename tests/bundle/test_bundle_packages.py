@@ -4,8 +4,8 @@ import hashlib
 import os
 import subprocess
 import sys
-from importlib.metadata import distribution
 from dataclasses import replace
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest

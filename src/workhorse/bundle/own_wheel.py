@@ -41,7 +41,8 @@ def write_own_wheel(folder: Path) -> Path:
         described = _metadata("METADATA")
         add(f"{info}/METADATA", described)
         for name in message_from_bytes(described).get_all("License-File", []):
-            add(f"{info}/licenses/{name}", _metadata(f"licenses/{name}"))
+            if text := distribution("workhorse").read_text(f"licenses/{name}"):
+                add(f"{info}/licenses/{name}", text.encode())
         add(f"{info}/entry_points.txt", _metadata("entry_points.txt"))
         tags = (
             "Wheel-Version: 1.0\nGenerator: workhorse\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
