@@ -124,7 +124,8 @@ def wish_of(args: argparse.Namespace) -> "Wish":
     from workhorse.models.quantize.job import Wish
 
     for one, other in (("--imatrix", "--no-imatrix"), ("--imatrix", "--calibration"),
-                       ("--calibration", "--no-imatrix"), ("--held", "--no-proof")):  # fmt: skip
+                       ("--calibration", "--no-imatrix"), ("--held", "--no-proof"),
+                       ("--chunks", "--imatrix"), ("--chunks", "--no-imatrix")):  # fmt: skip
         if all(getattr(args, flag[2:].replace("-", "_")) for flag in (one, other)):
             raise AppError(
                 Text(f"{one} and {other} contradict each other.", f"{one} 与 {other} 互相矛盾。"),

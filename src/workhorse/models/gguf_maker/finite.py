@@ -1,12 +1,12 @@
 """Finds what a narrower type turned into infinity: the converter says nothing of it."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from workhorse.errors import EXIT_NO, AppError
+from workhorse.models.fetch import Progress
 from workhorse.models.refusals import shown
 from workhorse.records import Tensor
 from workhorse.text import Text
@@ -18,9 +18,12 @@ _EXPONENT = np.uint16(0x7C00)
 _WORDS = {"f16": 1, "q8_0": 17}  # 16-bit words a value or a block; the first is looked at
 
 
-def refuse_infinite(file: Path, tensors: Sequence[Tensor], kind: str) -> None:
-    """AppError that names the tensors with infinities or NaN in FP16; reads the file once."""
-    found = infinite_in(file, tensors)
+def refuse_infinite(file: Path, tensors: Sequence[Tensor], kind: str, progress: Progress) -> None:
+    """AppError that names the tensors with infinities or NaN in FP16; reads the file once.
+
+    `progress(done, total)` in bytes.
+    """
+    found = infinite_in(file, tensors, progress)
     if not found:
         return
     names = ", ".join(shown(name) for name in list(found)[:NAMES_SHOWN])
@@ -39,18 +42,19 @@ def refuse_infinite(file: Path, tensors: Sequence[Tensor], kind: str) -> None:
     )
 
 
-def infinite_in(file: Path, tensors: Sequence[Tensor]) -> dict[str, int]:
+def infinite_in(file: Path, tensors: Sequence[Tensor], progress: Progress) -> dict[str, int]:
     """How many values (of Q8_0: blocks) of which tensor are no finite numbers."""
-    found = {}
+    looked_at = [t for t in tensors if t.type in _WORDS and t.n_bytes]
+    found, done, total = {}, 0, sum(tensor.n_bytes for tensor in looked_at)
     raw = np.memmap(file, np.uint8, "r")
-    for tensor in tensors:
-        words = _WORDS.get(tensor.type)
-        if words is None or not math.prod(tensor.shape):
-            continue
+    for tensor in looked_at:
         count, end = 0, tensor.offset_bytes + tensor.n_bytes
         for at in range(tensor.offset_bytes, end, SLAB_BYTES):
-            heads = raw[at : min(at + SLAB_BYTES, end)].view(np.uint16)[::words]
+            part = raw[at : min(at + SLAB_BYTES, end)]
+            heads = part.view(np.uint16)[:: _WORDS[tensor.type]]
             count += int(((heads & _EXPONENT) == _EXPONENT).sum())
+            done += part.size
+            progress(done, total)
         if count:
             found[tensor.name] = count
     return found

@@ -140,7 +140,7 @@ def make_gguf(order: Order, converter: Converter, tell: Teller) -> Made:
         command += ["--outfile", str(file), "--outtype", order.type]
         command += ["--model-name", order.folder.name]
         run_converter(command, place, tell.progress)
-        model = checked(file, order)
+        model = checked(file, order, tell)
         with local_errors(order.target):
             _sync(file)
             file.replace(order.target)
@@ -156,7 +156,7 @@ def make_gguf(order: Order, converter: Converter, tell: Teller) -> Made:
     )
 
 
-def checked(file: Path, order: Order) -> Model:
+def checked(file: Path, order: Order, tell: Teller) -> Model:
     """What is in the new file; AppError: no model, far from the expected size, infinite values."""
     model = read_gguf(file)
     if model.weight_bytes > 2 * order.expected_bytes:
@@ -169,8 +169,11 @@ def checked(file: Path, order: Order) -> Model:
             ),
             Text("Do not use it; report this model.", "请勿使用，并反馈该模型。"),
         )
+    if order.type in ("bf16", "f32"):
+        return model
     with local_errors(file):
-        refuse_infinite(file, model.tensors, order.type)
+        tell.stage(Text("looking for values that became infinite", "检查是否有变为无穷的值"))
+        refuse_infinite(file, model.tensors, order.type, tell.progress)
     return model
 
 
