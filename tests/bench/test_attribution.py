@@ -229,7 +229,7 @@ def test_doubts_name_what_was_seen() -> None:
     found = {f.code: f for f in judge(terms, (0.01, 0.008, 0.012), seen).findings}
     for code in ("spread", "drafts", "shared", "busy-host", "errors"):
         assert f"bench-explain-{code}" in found
-    assert found["bench-explain-largest"].seen.en.startswith("The largest loss: rest")
+    assert found["bench-explain-largest"].seen.en.startswith("The largest loss that is sure: rest")
     assert judge(terms, (0.0132, 0.0131, 0.0133), Seen(3)).findings[-1].remedy != Text("", "")
 
 

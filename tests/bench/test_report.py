@@ -64,6 +64,15 @@ def test_every_plot_has_what_it_needs() -> None:
         ("before", 40.0, 394),
         ("after · 2", 40.0, 320),
     ]
+    # The plan has four slots: of eight streams four wait, and a step serves four.
+    beyond = case("3", *ladder(), measured("ladder", streams=8, prompt=256, output=64))
+    (roof,) = (
+        part
+        for section in report((beyond,), when="", version="").sections
+        for part in section.parts
+        if isinstance(part, Roofline)
+    )
+    assert [p.x for p in roof.roofs[0].points] == [1, 2, 4]
     curves = [part for part in parts if isinstance(part, Curves)]
     assert [[p.x for p in one.series[0].points] for one in curves] == [
         [1, 2, 4],

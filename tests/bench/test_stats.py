@@ -145,6 +145,11 @@ def test_each_doubt_has_its_cause(runs: tuple[Run, ...], code: str) -> None:
     assert code in codes(*runs)
 
 
+def test_one_answer_that_was_read_late_does_not_make_the_service_coarse() -> None:
+    late = run(1.0, 2.0, tokens=200)
+    assert "bench-coarse-pieces" not in codes(steady(100), late, steady(100))
+
+
 @pytest.mark.parametrize(
     ("busy_cpus", "doubted"), [(None, []), (0.0, []), (1.5, ["bench-busy-host"])]
 )

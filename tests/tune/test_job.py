@@ -27,7 +27,7 @@ from workhorse.tune.history import Circumstances, History
 from workhorse.tune.job import Wanted, tune
 from workhorse.tune.kept import with_kept
 from workhorse.tune.tell import conclusion, story
-from workhorse.tune.trial import Pair
+from workhorse.tune.trial import Pair, Trial
 
 # One thing that helps far beyond the noise of a busy machine, one that hinders, some that fail.
 RULES = (
@@ -161,6 +161,29 @@ async def test_beside_a_running_service_it_refuses(tmp_path: Path) -> None:
     write_service_file(where.run, gone)
     wanted = Wanted(given(fake_server(tmp_path / "bin")), budget_s=0.01)
     assert (await tune(wanted, where, Listener())).trials == ()
+
+
+async def test_a_service_that_is_started_meanwhile_ends_it_and_the_trials_stay(
+    tmp_path: Path,
+) -> None:
+    where = Places(tmp_path / "home")
+    me = read_process(os.getpid())
+    assert me is not None
+
+    class Served(Listener):
+        def tried(self, trial: Trial, spent_s: float) -> None:
+            super().tried(trial, spent_s)
+            file = ServiceFile(birthplace(), me, "127.0.0.1", 8080, 0.0, "m", "t")
+            write_service_file(where.run, file)
+
+    engine = fake_server(tmp_path / "bin", [rule("die", flash_attn="off")], *QUICK)
+    heard = Served()
+    with pytest.raises(AppError, match="A service runs on port 8080"):
+        await tune(Wanted(given(engine), only=("flash attention", "spin")), where, heard)
+    history = History(where.tuning)
+    tuning = history.latest()
+    assert tuning is not None
+    assert [trial.outcome for trial in history.trials(tuning)] == ["crashed"]
 
 
 async def test_a_trial_that_cannot_be_written_down_ends_it(

@@ -87,8 +87,11 @@ class Running:
 def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Bed:
     monkeypatch.setenv("WORKHORSE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("WORKHORSE_LANG", "en")
+    monkeypatch.setattr("workhorse.tune.load.MOST_OUTPUT_TOKENS", 30)
+    monkeypatch.setattr("workhorse.tune.job.FINAL_PAIRS", 7)
+    monkeypatch.setattr("workhorse.tune.job.PAIRS_MAX", 8)
     model = llama(layers=2).write(tmp_path / "tiny.gguf")
-    engine = fake_server(tmp_path / "bin", SURFACE, "--gap-ms", "4")
+    engine = fake_server(tmp_path / "bin", SURFACE, "--gap-ms", "8")
     return Bed(tmp_path / "home", model, engine, capsys)
 
 

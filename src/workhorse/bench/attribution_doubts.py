@@ -208,6 +208,7 @@ def below_zero(terms: Sequence[Term]) -> Finding | None:
     if not below:
         return None
     clear = any(term.clear for term in below)
+    most = show_duration(max(0.0, *(term.high_s for term in below)))
     return told(
         "below-zero",
         "warning" if clear else "note",
@@ -218,8 +219,11 @@ def below_zero(terms: Sequence[Term]) -> Finding | None:
         Text(
             "The variant that should be faster was slower, beyond what the rounds' noise explains."
             if clear
-            else "Its difference is smaller than the noise: nothing was lost there.",
-            "本应更快的一方反而更慢，且超出噪声范围。" if clear else "差值小于噪声：这里没有损失。",
+            else f"Its difference is smaller than the noise: no loss is seen there, and at most "
+            f"{most} can be hidden.",
+            "本应更快的一方反而更慢，且超出噪声范围。"
+            if clear
+            else f"差值小于噪声：这里看不出损失，最多可能隐藏 {most}。",
         ),
         Text("More `--rounds` narrow it down.", "加大 --rounds 可以缩小误差。"),
     )
@@ -236,9 +240,9 @@ def largest(terms: Sequence[Term], measured: float) -> Finding | None:
         "largest",
         "note",
         Text(
-            f"The largest loss: {worst.what.en}: {show_duration(worst.seconds)} of "
+            f"The largest loss that is sure: {worst.what.en}: {show_duration(worst.seconds)} of "
             f"{show_duration(measured)} a token.",
-            f"最大的损失：{worst.what.zh}：每个 token {show_duration(measured)} 中占 "
+            f"可以确定的最大损失：{worst.what.zh}：每个 token {show_duration(measured)} 中占 "
             f"{show_duration(worst.seconds)}。",
         ),
         Text(

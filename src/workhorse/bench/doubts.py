@@ -335,7 +335,7 @@ def coarse_pieces(good: list[Run]) -> Finding | None:
     shares = [
         (run.output_tokens / len(run.arrivals_s) - 1) / (run.output_tokens - 1)
         for run in good
-        if len(run.arrivals_s) >= 2 and run.output_tokens > len(run.arrivals_s)
+        if len(run.arrivals_s) >= 2 and run.output_tokens >= len(run.arrivals_s)
     ]
     if not shares or median(shares) <= ACCURACY_SHARE:
         return None

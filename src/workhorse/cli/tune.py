@@ -17,11 +17,11 @@ from workhorse.cli.progress import FETCHING, LateBar
 from workhorse.cli.show import print_verdict
 from workhorse.cli.tune_live import LiveTeller
 from workhorse.cli.tune_tables import (
+    STOPPED,
     check_report,
     print_replay,
     print_space,
     print_trials,
-    stopped_words,
     tell_end,
 )
 from workhorse.codec import to_json
@@ -182,7 +182,7 @@ def run(args: argparse.Namespace) -> int:
     finally:
         teller.close()
     if tuned is None:
-        print(stopped_words(args).in_language(args.lang), file=sys.stderr)
+        print(STOPPED.in_language(args.lang), file=sys.stderr)
         return EXIT_FAILED
     tell_end(tuned, args)
     return EXIT_GOOD
@@ -315,7 +315,7 @@ def show(ask: "Ask", where: Places, args: argparse.Namespace) -> int:
         print(to_json({"about": tuning.about, "began_at": tuning.began_at, "trials": trials}))
     else:
         print_trials(trials, args.lang)
-        print(stopped_words(args).in_language(args.lang))
+        print(STOPPED.in_language(args.lang))
     return EXIT_GOOD
 
 

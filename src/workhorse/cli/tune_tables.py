@@ -19,13 +19,11 @@ if TYPE_CHECKING:
     from workhorse.tune.variables import Space
 
 
-def stopped_words(args: argparse.Namespace) -> Text:
-    """What becomes of a tuning that was stopped."""
-    command = f"workhorse tune {args.model}" if args.model else "workhorse tune"
-    return Text(
-        f"Stopped. What was tried is kept: `{command}` goes on.",
-        f"已停止。试验记录已保存：`{command}` 会继续。",
-    )
+# With other options than then (context, slots, goal) a tuning begins anew.
+STOPPED = Text(
+    "Stopped. What was tried is kept: the same command goes on.",
+    "已停止。试验记录已保存：再次运行同一命令会继续。",
+)
 
 
 def tell_end(tuned: "Tuned", args: argparse.Namespace) -> None:

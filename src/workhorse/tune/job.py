@@ -92,6 +92,7 @@ async def tune(wanted: Wanted, where: Places, tell: Teller) -> Tuned:
                 arena,
                 tell,
                 began_s,
+                where.run,
                 list(stands.trials),
             )
             try:
@@ -115,6 +116,7 @@ class Work:
     arena: Arena
     tell: Teller
     began_s: float
+    run_folder: Path  # of services of this installation
     trials: list[Trial] = field(default_factory=list)
 
     @property
@@ -154,6 +156,7 @@ class Work:
                 if step.reason in ("tried", "forecast") and not self.wanted.only:
                     self.history.finish(self.tuning, now())
                 return step
+            refuse_beside_service(self.run_folder)  # one that was started meanwhile
             self.tell.trying(
                 len(self.trials) + 1, step, expected_of(around, step), self.ahead(around, step)
             )

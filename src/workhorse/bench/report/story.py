@@ -1,6 +1,7 @@
 """The report: which sections stand in it, in which order. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from workhorse.bench.doubts import doubts
 from workhorse.bench.report import tables, words
@@ -31,7 +32,7 @@ from workhorse.bench.report.document import (
     section,
 )
 from workhorse.errors import AppError
-from workhorse.records import Finding
+from workhorse.records import Finding, Measurement
 from workhorse.text import Text, same
 
 # Scenarios whose prompts and answers are the same whatever the number of streams.
@@ -67,7 +68,7 @@ def report(
     return Document(
         Text(f"Speed report: {title}", f"速度报告：{title}"),
         Text(
-            f"{len(cases)} runs · written {when} by workhorse {version}",
+            f"{len(cases)} run{'s' * (len(cases) != 1)} · written {when} by workhorse {version}",
             f"共 {len(cases)} 次测量 · workhorse {version} 于 {when} 生成",
         ),
         tuple(one for one in found if one is not None),
@@ -125,12 +126,19 @@ def concurrency(cases: Sequence[Case]) -> Section | None:
     return section(words.CONCURRENCY, (plot,))
 
 
+def decoded_together(measurement: Measurement) -> bool:
+    """Whether no request waited for a slot: else a step served fewer streams than were there."""
+    conditions = measurement.conditions
+    told = conditions.plan or conditions.served_by
+    return told is None or told.slots is None or measurement.streams <= told.slots
+
+
 def roofline(cases: Sequence[Case]) -> Section | None:
     """The two limits of each case, and how far below them it is."""
     roofs = []
     for case in cases:
         points = over(
-            case,
+            replace(case, measurements=tuple(filter(decoded_together, case.measurements))),
             AT_ONCE,
             lambda m: m.streams,
             lambda s: s.decode_tokens_per_s,
