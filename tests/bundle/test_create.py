@@ -308,6 +308,15 @@ def test_beside_the_originals_nothing_is_copied(tmp_path: Path) -> None:
     assert not (tmp_path / "b.part").exists()
 
 
+def test_a_bundle_keeps_its_programs_when_ours_change(tmp_path: Path) -> None:
+    program = tmp_path / "install.py"
+    program.write_text("print(1)")
+    part = Part("script", "s", "1", "MIT", "test", ("install.py",))
+    assemble(tmp_path / "b", [Source(part, (("install.py", program),))], ORDER, quiet)
+    program.write_text("print(2)")  # in place, as editors do
+    assert (tmp_path / "b/install.py").read_text() == "print(1)"
+
+
 CHILD = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -318,7 +327,7 @@ from workhorse.bundle.carried.manifest import Part
 from workhorse.bundle.sources import Source
 place, target = Path(sys.argv[2]), Path(sys.argv[3])
 copy = made.place
-made.place = lambda a, b, moved: copy(a, b, moved, may_link=False)
+made.place = lambda a, b, moved, may_link: copy(a, b, moved, may_link=False)
 files = tuple((f"models/{p.name}", p) for p in sorted(place.iterdir()))
 part = Part("model", "m", "1", "MIT", "test", tuple(p for p, _ in files))
 made.assemble(target, [Source(part, files)], ORDER, lambda done, total: print(done, flush=True))

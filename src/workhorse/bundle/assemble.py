@@ -44,6 +44,7 @@ def assemble(target: Path, sources: Sequence[Source], order: Order, progress: Pr
     part = part_of(target)
     with told_of_disk(target), alone(part):
         paths = {path: origin for source in sources for path, origin in source.files}
+        programs = {path for one in sources if one.part.kind == "script" for path in one.part.files}
         _remove_strangers(part, set(paths))
         sizes = {path: origin.stat().st_size for path, origin in paths.items()}
         _check_room(part, paths, sizes)
@@ -60,7 +61,8 @@ def assemble(target: Path, sources: Sequence[Source], order: Order, progress: Pr
                 moved(sizes[path])
             else:
                 made.unlink(missing_ok=True)
-                place(origin, made, moved)
+                # Beside a program that is worked on, a link would change with it.
+                place(origin, made, moved, may_link=path not in programs)
         files = tuple(File(path, *_hashed(part / path, moved)) for path in sorted(paths))
         manifest = manifest_of(files, sources, order)
         _write(part / MANIFEST, to_document(manifest))
