@@ -39,7 +39,11 @@ if TYPE_CHECKING:
 DURATION = re.compile(r"(?:(\d{1,3})h)?(?:(\d{1,4})m)?(?:(\d{1,5})s)?")
 # Below it the engine's start and the last measurement leave no time for a trial.
 LEAST_BUDGET_S = 30.0
-NO_TRIALS = Text("nothing was tried yet", "尚无试验")
+NO_TRIALS = Text("Nothing was tried yet.", "尚无试验。")
+EARLIER = Text(
+    "An earlier tuned plan is in use again; `workhorse tune --undo` takes that back as well.",
+    "更早的调优方案重新生效；再次运行 `workhorse tune --undo` 可一并撤销。",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
@@ -307,12 +311,14 @@ def show(ask: "Ask", where: Places, args: argparse.Namespace) -> int:
     history, tuning = latest(ask, where, args.lang)
     trials, result = history.trials(tuning), history.result(tuning)
     if result is not None and len(result.trials) == len(trials):
-        if not args.json:
-            print_trials(result.trials, args.lang)
+        if trials and not args.json:
+            print_trials(trials, args.lang)
         tell_end(result, args)
         return EXIT_GOOD
     if args.json:
         print(to_json({"about": tuning.about, "began_at": tuning.began_at, "trials": trials}))
+    elif not trials:
+        print(NO_TRIALS.in_language(args.lang))
     else:
         print_trials(trials, args.lang)
         print(STOPPED.in_language(args.lang))
@@ -322,19 +328,24 @@ def show(ask: "Ask", where: Places, args: argparse.Namespace) -> int:
 def undo(ask: "Ask", where: Places, args: argparse.Namespace) -> int:
     """Take the tuned plan of a model out of use."""
     from workhorse.tune.fingerprint import model_key
-    from workhorse.tune.kept import KeptPlans, goal_of
+    from workhorse.tune.kept import GOALS, KeptPlans, goal_of
 
     model = model_key(decided(ask, where, args.lang).model)
     goal = goal_of(ask.wish) if ask.wish.purpose else None
-    count = KeptPlans(where.tuning).undo(model, goal, datetime.now(UTC).isoformat("T", "seconds"))
+    kept = KeptPlans(where.tuning)
+    count = kept.undo(model, goal, datetime.now(UTC).isoformat("T", "seconds"))
+    goals = tuple(GOALS.values()) if goal is None else (goal,)
+    earlier = bool(count) and any(kept.latest(model, one) for one in goals)
     words = Text(
         f"{count} tuned plan{'s' * (count != 1)} taken back; the trials stay in the history.",
         f"已撤销 {count} 个调优方案；试验记录保留。",
     )
     if args.json:
-        print(to_json({"undone": count}))
-    else:
-        print(words.in_language(args.lang))
+        print(to_json({"undone": count, "earlier_in_use": earlier}))
+        return EXIT_GOOD if count else EXIT_NO
+    print(words.in_language(args.lang))
+    if earlier:
+        print(EARLIER.in_language(args.lang))
     return EXIT_GOOD if count else EXIT_NO
 
 

@@ -89,7 +89,8 @@ class Arena:
         self._client, self._on_pair = client, on_pair
         self._incumbent: Side | None = None
         self._candidate: Side | None = None
-        self._words = ""
+        self._words = ""  # what the incumbent answered first
+        self._candidate_words = ""
         self._seen_tokens_per_s: float | None = None  # decode on this machine as busy as it is
         self._start_s = 0.0  # of the incumbent: until it had answered
         self._deadline_s: float | None = None
@@ -179,6 +180,7 @@ class Arena:
         loser = candidate
         if accepted:
             loser, self._incumbent = self.incumbent, candidate
+            self._words = self._candidate_words  # its rounding may differ
         await loser.stop()
 
     async def close(self) -> None:
@@ -201,6 +203,7 @@ class Arena:
             proof = await prove(candidate, golden=self.rules.golden)
         except AppError as error:
             raise CandidateFailed(error) from error
+        self._candidate_words = proof.words
         failure = proof.failure or other_words(variables, proof.words, self._words)
         limit = self.rules.kl_divergence
         if failure is not None or limit is None or CHANGES_QUALITY.isdisjoint(variables):
