@@ -123,14 +123,27 @@ def test_a_file_of_the_checkpoints_own_values_is_not_compared(
     assert asked(place) == ["Tiny bf16"]
 
 
-def test_without_a_converter_the_conversion_is_told_and_how_to_go_on(
+@pytest.mark.real
+def test_a_proof_that_did_not_come_about_is_made_by_the_same_command(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (place / "converter" / "f16.gguf").unlink()
-    assert main(["convert", str(place / "Tiny"), "--prove", "--json", "--lang", "en"]) != EXIT_GOOD
+    words = ["convert", str(place / "Tiny"), "--prove", "--json", "--lang", "en"]
+    ready = place / "converter" / "f16.gguf"
+    ready.rename(place / "away")
+    assert main(words) != EXIT_GOOD
     told = capsys.readouterr()
-    assert json.loads(told.out)["conversion"]["target"] == str(place / "Tiny-FP16")
-    assert f"workhorse convert {place / 'Tiny-FP16'} --to gguf --prove" in told.err
+    first = json.loads(told.out)["conversion"]
+    assert first["target"] == str(place / "Tiny-FP16")
+    assert f"{place / 'Tiny-FP16'} stays" in told.err
+    (place / "away").rename(ready)
+    assert main(words) == EXIT_GOOD
+    told = capsys.readouterr()
+    assert json.loads(told.out)["conversion"] == first
+    assert json.loads(told.out)["proof"]["kl_max"] < 0.01
+    # Another original is no reason to take what is there.
+    os.utime(place / "Tiny" / "model.safetensors", (1, 1))
+    assert main(words) != EXIT_GOOD
+    assert "is there already" in capsys.readouterr().err
 
 
 def test_the_original_is_the_one_that_the_report_names(

@@ -1,7 +1,6 @@
 """`workhorse convert`: a BF16 checkpoint as FP16 with a report of what that does, or as GGUF."""
 
 import argparse
-import shlex
 import signal
 import sys
 from pathlib import Path
@@ -101,6 +100,13 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print(to_json({"conversion": done, "proof": None}))
         raise unproven(error, done) from error
+    except KeyboardInterrupt:
+        words = Text(
+            "stopped; the converted model stays, and the same command compares it anew",
+            "已停止；转换后的模型保留，重新运行同一命令会再次对比",
+        )
+        print(f"workhorse: {words.in_language(args.lang)}", file=sys.stderr)
+        raise
     if args.json:
         print(to_json({"conversion": done, "proof": proof} if args.prove else done))
     else:
@@ -117,13 +123,12 @@ def print_report(done: "Conversion", language: Language) -> None:
 
 
 def unproven(error: AppError, done: "Conversion") -> AppError:
-    """The proof failed to come about; the conversion is there, and how to prove it later."""
-    later = f"workhorse convert {shlex.quote(done.target)} --to gguf --prove"
+    """The proof did not come about; the conversion is there."""
     return AppError(
         error.what,
         Text(
-            f"{error.next_step.en} The converted model stays; to compare it later: {later}",
-            f"{error.next_step.zh} 转换后的模型保留；以后对比请运行：{later}",
+            f"{error.next_step.en} {done.target} stays; the same command compares it again.",
+            f"{error.next_step.zh} {done.target} 保留；重新运行同一命令会再次对比。",
         ),
         exit_code=error.exit_code,
     )
@@ -154,11 +159,13 @@ def interrupt(_: int, __: FrameType | None) -> None:
 def converted(args: argparse.Namespace, bar: LateBar) -> "Conversion":
     """The conversion that the arguments ask for; AppError where NumPy does not load."""
     try:
-        from workhorse.models.convert.job import Wish, convert
+        from workhorse.models.convert.job import Wish, convert, converted_before
     except ImportError as error:
         raise numpy_missing(error) from error
     wish = Wish(args.model, args.output, args.on_overflow or "fail", args.threads)
-    return convert(wish, bar.step)
+    # The proof was broken off: the same command goes on with it.
+    earlier = converted_before(wish) if args.prove else None
+    return earlier or convert(wish, bar.step)
 
 
 def numpy_missing(error: ImportError) -> AppError:

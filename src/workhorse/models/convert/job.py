@@ -46,9 +46,7 @@ def convert(wish: Wish, progress: Callable[[int, int], None]) -> Conversion:
     """
     began_s = time.monotonic()
     checkpoint = read_source(wish.reference)
-    target = wish.target or checkpoint.folder.resolve().with_name(
-        checkpoint.folder.resolve().name + "-FP16"
-    )
+    target = target_of(wish, checkpoint)
     carried, weights = other_files(checkpoint.folder)
     used = {shard.path.name for shard in checkpoint.shards} | {checkpoint.index}
     left_out = tuple(name for name in weights if name not in used)
@@ -74,6 +72,30 @@ def convert(wish: Wish, progress: Callable[[int, int], None]) -> Conversion:
         )
         place.publish(done)
     return done
+
+
+def converted_before(wish: Wish) -> Conversion | None:
+    """The conversion that `convert` would make, when it is there already; raises AppError.
+
+    None as well when the original has changed since, or other files are there now.
+    """
+    checkpoint = read_source(wish.reference)
+    target = target_of(wish, checkpoint)
+    try:
+        done = from_json(Conversion, (target / REPORT).read_bytes(), what=REPORT)
+        there = [(target / shard.file).stat().st_size == shard.n_bytes for shard in done.shards]
+    except (OSError, AppError):
+        return None
+    sources = {(s.source_file, s.source_n_bytes, s.source_mtime_ns) for s in done.shards}
+    now = {(s.path.name, s.n_bytes, s.mtime_ns) for s in checkpoint.shards}
+    same = done.source == str(checkpoint.folder.resolve()) and sources == now and all(there)
+    return done if same and done.on_overflow == wish.on_overflow else None
+
+
+def target_of(wish: Wish, checkpoint: Checkpoint) -> Path:
+    """Where the converted checkpoint goes."""
+    source = checkpoint.folder.resolve()
+    return wish.target or source.with_name(source.name + "-FP16")
 
 
 class _Place:
