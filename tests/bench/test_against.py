@@ -1,5 +1,6 @@
 """`bench --compare`: figures beside each other, and what the exit code says."""
 
+import asyncio
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,10 @@ import pytest
 from running_fake import FakeEngine
 from workhorse.bench.against import compare_all, compare_measurements, matched, series
 from workhorse.bench.compare import SAMPLES_MIN, compare_apart
+from workhorse.bench.job import Where, find
+from workhorse.bench.load import load_session
 from workhorse.bench.scenario import Scenario
+from workhorse.bench.turns import take_turns
 from workhorse.cli import main
 from workhorse.codec import from_json, to_json
 from workhorse.config import places
@@ -174,3 +178,23 @@ def test_two_services_are_measured_in_turns(
     urls = sorted((run.sent_s or 0, one.conditions.url) for one in both for run in one.runs)
     assert [url for _, url in urls][:4] == [fast, slow, slow, fast]
     assert len(urls) == 16
+
+
+async def test_stopped_midway_the_pairs_that_are_whole_are_kept(fake_engine: FakeEngine) -> None:
+    url = fake_engine("--gap-ms", "1")
+    done: list[tuple[Measurement, Measurement]] = []
+    rounds: list[int] = []
+
+    def told(so_far: int) -> None:
+        rounds.append(so_far)
+        if len(rounds) == 5:  # in the third pair
+            asyncio.current_task().cancel()  # type: ignore[union-attr]
+
+    scenario = Scenario("x", prompt_tokens=8, output_tokens=4, repeats=9)
+    async with load_session() as client:
+        found = await find(client, Where(url))
+        with pytest.raises(asyncio.CancelledError):
+            await take_turns(client, found, found, scenario, done, told)
+    ((a, b),) = done
+    assert (len(a.runs), len(b.runs)) == (2, 2)
+    assert a.conditions.samples

@@ -35,38 +35,44 @@ async def take_turns(
     a: Found,
     b: Found,
     scenario: Scenario,
+    done: list[tuple[Measurement, Measurement]],
     told: Callable[[int], None],
-) -> tuple[Measurement, Measurement]:
-    """Both sides' measurements; the i-th round of one was measured beside the i-th of the other.
+) -> None:
+    """Both sides' measurements into `done`, as far as it gets.
 
-    Each side is warmed up first. `told` gets the tokens that both have generated so far.
+    The i-th round of one was measured beside the i-th of the other. Each side is warmed up first.
+    `told` gets the tokens that both have generated so far.
     """
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    async with AsyncExitStack() as stack:
-        sides = [
-            await side_of(client, one, other, scenario, stack) for one, other in ((a, b), (b, a))
-        ]
-        began_s = time.perf_counter()
-        for side in sides:
-            side.tally.began_s = began_s
-        for number in range(len(scenario.rounds)):
-            order = sides if number % 2 == 0 else sides[::-1]
-            for side in order:
-                requests = side.prepared.rounds[number]
-                runs = await measure_requests(
-                    side.found.service, requests, time.perf_counter, side.tally
+    sides: list[Side] = []
+    whole = [0, 0]  # runs of each side in the rounds that both have ended
+    began_s = time.perf_counter()
+    try:
+        async with AsyncExitStack() as stack:
+            for one, other in ((a, b), (b, a)):
+                sides.append(await side_of(client, one, other, scenario, stack))
+            began_s = time.perf_counter()
+            for side in sides:
+                side.tally.began_s = began_s
+            for number in range(len(scenario.rounds)):
+                for side in sides if number % 2 == 0 else sides[::-1]:
+                    requests = side.prepared.rounds[number]
+                    side.tally.runs += await measure_requests(
+                        side.found.service, requests, time.perf_counter, side.tally
+                    )
+                    told(sum(one.tally.pieces for one in sides))
+                whole = [len(side.tally.runs) for side in sides]
+    finally:
+        if all(whole):
+            first, second = (
+                scenario.measurement(
+                    side.tally.runs[:count],
+                    replace(side.found.conditions(when), samples=side.sampler.samples(began_s)),
+                    side.seed,
                 )
-                side.tally.runs += runs
-                told(sum(one.tally.pieces for one in sides))
-    first, second = (
-        scenario.measurement(
-            side.tally.runs,
-            replace(side.found.conditions(when), samples=side.sampler.samples(began_s)),
-            side.seed,
-        )
-        for side in sides
-    )
-    return first, second
+                for side, count in zip(sides, whole, strict=True)
+            )
+            done.append((first, second))
 
 
 async def side_of(

@@ -51,7 +51,10 @@ APART = Text(
 
 
 def compare_runs(args: argparse.Namespace, sides: Sequence[Asked]) -> int:
-    """Compare and print; EXIT_NO when B is surely slower than is allowed."""
+    """Compare and print; EXIT_NO when B is surely slower than is allowed.
+
+    EXIT_FAILED when Ctrl-C ended it and no such loss was seen.
+    """
     names = args.compare
     live = [is_address(name) for name in names]
     if any(live) and not all(live):
@@ -59,9 +62,9 @@ def compare_runs(args: argparse.Namespace, sides: Sequence[Asked]) -> int:
     if all(live):
         for name in names:
             service_url(name)
-        pairs = measure_both(args, *sides)
+        pairs, whole = measure_both(args, *sides)
     else:
-        pairs = stored_pairs(*names)
+        pairs, whole = stored_pairs(*names), True
     apart = not all(live)
     found = compare_all(pairs, apart=apart)
     if not found:
@@ -70,7 +73,9 @@ def compare_runs(args: argparse.Namespace, sides: Sequence[Asked]) -> int:
     if args.save is not None:
         args.save.write_text(to_json([one for pair in pairs for one in pair]) + "\n", "utf-8")
     show(args, pairs, found, lost, apart=apart)
-    return EXIT_NO if lost else EXIT_GOOD
+    if lost:
+        return EXIT_NO
+    return EXIT_GOOD if whole else EXIT_FAILED
 
 
 def is_address(name: str) -> bool:
@@ -80,8 +85,8 @@ def is_address(name: str) -> bool:
 
 def measure_both(
     args: argparse.Namespace, a: Asked, b: Asked
-) -> list[tuple[Measurement, Measurement]]:
-    """Both services, scenario by scenario, in turns; what was complete before Ctrl-C."""
+) -> tuple[list[tuple[Measurement, Measurement]], bool]:
+    """Both services, scenario by scenario, in turns; False when Ctrl-C ended it before the end."""
     done: list[tuple[Measurement, Measurement]] = []
 
     async def turns(bar: LateBar) -> None:
@@ -103,7 +108,7 @@ def measure_both(
                 def told(pieces: int, earlier: int = before) -> None:
                     bar.step(min(total, earlier + pieces), total)
 
-                done.append(await take_turns(client, found[0], found[1], scenario, told))
+                await take_turns(client, found[0], found[1], scenario, done, told)
                 before += 2 * scenario.generated_tokens
 
     try:
@@ -113,7 +118,8 @@ def measure_both(
         if not done:
             raise
         print(Text("Stopped.", "已停止。").in_language(args.lang), file=sys.stderr)
-    return done
+        return done, False
+    return done, True
 
 
 def stored_pairs(a: str, b: str) -> list[tuple[Measurement, Measurement]]:
