@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,8 @@ def test_what_was_lost_is_measured_and_kept(model: Path, text: Path, tmp_path: P
     quality = done.quality
     assert quality is not None
     assert quality.calibrated_on == quality.text == "text.txt"
+    said = b"quantize.imatrix.dataset" + struct.pack("<IQ", 8, 8) + b"text.txt"
+    assert said in (tmp_path / "q8.gguf").read_bytes()
     assert 0 < quality.kl_mean < 0.05
     assert quality.same_top > 0.9
     store = QualityStore(tmp_path / "quality-1.sqlite")

@@ -33,7 +33,7 @@ def importance(library: ctypes.CDLL, job: ImatrixJob, progress: Callable[[int, i
         # Of every token: else the last layer would see the last one alone.
         model.decode(chunk_of(tokens, number, job.chunk_tokens, model.first_token()), 0)
         if (number + 1) % job.save_chunks == 0 or number + 1 == chunks:
-            made = Imatrix(number + 1, job.chunk_tokens, job.text, watch.result())
+            made = Imatrix(number + 1, job.chunk_tokens, Path(job.text).name, watch.result())
             write_imatrix(target, made)
         progress(number + 1, chunks)
     return Line(imatrix=ImatrixDone(chunks, begun, chunks * job.chunk_tokens))

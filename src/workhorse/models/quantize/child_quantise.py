@@ -101,7 +101,8 @@ def _header(
     if imatrix is not None and job.imatrix is not None:
         file = Path(job.imatrix).name.encode()
         library.gguf_set_val_str(made, b"quantize.imatrix.file", file)
-        library.gguf_set_val_str(made, b"quantize.imatrix.dataset", imatrix.dataset.encode())
+        if job.dataset is not None:
+            library.gguf_set_val_str(made, b"quantize.imatrix.dataset", job.dataset.encode())
         library.gguf_set_val_u32(made, b"quantize.imatrix.entries_count", len(imatrix.of))
         library.gguf_set_val_u32(made, b"quantize.imatrix.chunks_count", imatrix.chunks)
     for written in job.tensors:

@@ -50,7 +50,7 @@ class Imatrix:
 
     chunks: int
     chunk_tokens: int
-    dataset: str
+    dataset: str | None  # None: not read
     of: dict[str, Importance] = field(default_factory=dict)
 
 
@@ -63,7 +63,7 @@ def write_imatrix(path: Path, imatrix: Imatrix) -> None:
         tensors.append((name + COUNTS, found.counts[:, None]))
     values = [
         ("general.type", _string_value("imatrix")),
-        (DATASETS, struct.pack("<IIQ", _ARRAY, _STRING, 1) + _text(imatrix.dataset)),
+        (DATASETS, struct.pack("<IIQ", _ARRAY, _STRING, 1) + _text(imatrix.dataset or "")),
         (CHUNKS, struct.pack("<II", _U32, imatrix.chunks)),
         (CHUNK_TOKENS, struct.pack("<II", _U32, imatrix.chunk_tokens)),
     ]
@@ -115,7 +115,7 @@ def read_imatrix(path: Path) -> Imatrix:
             ),
             Text("Check the path.", "请检查路径。"),
         ) from error
-    return Imatrix(chunks, tokens, path.name, _pairs(path, arrays))
+    return Imatrix(chunks, tokens, None, _pairs(path, arrays))
 
 
 def _pairs(path: Path, arrays: dict[str, NDArray[np.float32]]) -> dict[str, Importance]:

@@ -145,6 +145,7 @@ def quantize(wish: Wish, ground: Ground, tell: Teller) -> Quantised:
         file_type=mix.file_type,
         tensors=tuple(Written(tensor.name, tensor.type) for tensor in tensors),
         imatrix=str(matrix) if matrix else None,
+        dataset=corpus.name if corpus else None,
         threads=threads,
     )
     done = make_file(job, target, ground, tell)

@@ -22,6 +22,7 @@ class QuantiseJob:
     file_type: int  # llama_ftype
     tensors: tuple[Written, ...]
     imatrix: str | None
+    dataset: str | None  # what the matrix was made from, as far as we know
     threads: int
 
 
