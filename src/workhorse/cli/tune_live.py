@@ -106,7 +106,7 @@ class LiveTeller:
     def confirming(self, changes: "Sequence[Change]") -> None:
         """The best is measured against the start once more."""
         self._now = Text(
-            f"the best of {len(changes)} changes against the start, once more",
+            f"the best, {len(changes)} change{'s' * (len(changes) != 1)}, against the start, once more",
             f"最优方案（{len(changes)} 项更改）与原方案最后对比",
         )
         self._ahead, self._seen = (), ""
