@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_bed import PATIENCE_S, fake_server, rule
@@ -17,6 +19,8 @@ from gguf_builder import llama
 
 from workhorse.cli import main
 from workhorse.errors import EXIT_FAILED, EXIT_GOOD, EXIT_NO, EXIT_USAGE
+from workhorse.machine.probe import probe
+from workhorse.records import Machine
 
 pytestmark = pytest.mark.timeout(400)  # a busy machine needs seconds for each start
 
@@ -83,10 +87,16 @@ class Running:
             time.sleep(0.02)
 
 
+def unmeasured(real: Callable[..., Machine], *args: Any, **more: Any) -> Machine:
+    """This machine without its memory's bandwidth, which takes seconds of all CPUs."""
+    return real(*args, **more | {"measure_s": 0})
+
+
 @pytest.fixture
 def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Bed:
     monkeypatch.setenv("WORKHORSE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("WORKHORSE_LANG", "en")
+    monkeypatch.setattr("workhorse.up.decide.probe", partial(unmeasured, probe))
     monkeypatch.setattr("workhorse.tune.load.MOST_OUTPUT_TOKENS", 30)
     monkeypatch.setattr("workhorse.tune.job.FINAL_PAIRS", 7)
     monkeypatch.setattr("workhorse.tune.job.PAIRS_MAX", 8)
