@@ -105,8 +105,9 @@ class LiveTeller:
 
     def confirming(self, changes: "Sequence[Change]") -> None:
         """The best is measured against the start once more."""
+        made = f"{len(changes)} change{'s' * (len(changes) != 1)}"
         self._now = Text(
-            f"the best, {len(changes)} change{'s' * (len(changes) != 1)}, against the start, once more",
+            f"the best, {made}, against the start, once more",
             f"最优方案（{len(changes)} 项更改）与原方案最后对比",
         )
         self._ahead, self._seen = (), ""
