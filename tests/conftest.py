@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from running_fake import FakeEngine, running_fake
@@ -20,12 +21,21 @@ PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 # loaded machine the kernel and the parent need their turn.
 FAREWELL_S = 5.0
 
+# No example is timed: on a loaded machine any may wait for its turn.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
+
 
 # --- processes -----------------------------------------------------------------------------------
 
 
 def pytest_configure() -> None:
-    """Make orphans ours: a grandchild whose parent died is seen and not lost."""
+    """Make orphans ours: a grandchild whose parent died is seen and not lost.
+
+    And let Ctrl-C reach what the tests start, though whoever started the tests ignores it, as a
+    shell does for what runs in its background.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
