@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stand_ins import PATIENCE_S
 
+from workhorse.run.address import Address
 from workhorse.serve.engine_socket import MOST_UNREAD_BYTES, RefusesError, ask
 from workhorse.serve.wire import LARGEST_HEAD_BYTES, Answer, BrokenAnswerError
 
@@ -107,7 +108,7 @@ async def served(serve: Serve, body: bytes = b"{}", path: str = "/x") -> tuple[i
     port = server.sockets[0].getsockname()[1]
     try:
         async with asyncio.timeout(PATIENCE_S):
-            answer = await ask(f"http://127.0.0.1:{port}", "POST", path, body)
+            answer = await ask(Address(f"http://127.0.0.1:{port}"), "POST", path, body)
             try:
                 return answer.head.status, await answer.read()
             finally:
@@ -152,7 +153,7 @@ async def test_an_engine_that_hangs_up() -> None:
 
 async def test_nobody_listens() -> None:
     with pytest.raises(RefusesError, match="ECONNREFUSED"):
-        await ask("http://127.0.0.1:1", "GET", "/", b"")
+        await ask(Address("http://127.0.0.1:1"), "GET", "/", b"")
 
 
 async def test_a_path_cannot_smuggle_a_second_request() -> None:
