@@ -58,6 +58,7 @@ class ModelSettings(
     slots: Count | None = None
     purpose: Literal["chat", "long", "batch"] | None = None
     headroom_percent: Annotated[float, msgspec.Meta(ge=0, le=90)] | None = None
+    mmproj: str | None = None  # the projector's file, or none; left out: the one beside the model
 
 
 class SupervisionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

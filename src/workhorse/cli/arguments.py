@@ -63,6 +63,15 @@ def add_choices(parser: argparse.ArgumentParser, language: Language) -> None:
         ).in_language(language),
     )
     parser.add_argument(
+        "--mmproj",
+        metavar="FILE|none",
+        help=Text(
+            "the model's projector, so that images can be sent (llama.cpp); left out: the only "
+            "mmproj*.gguf beside the model",
+            "模型的投影器文件，用于发送图像（llama.cpp）；省略则用模型旁唯一的 mmproj*.gguf",
+        ).in_language(language),
+    )
+    parser.add_argument(
         "--headroom",
         type=share,
         metavar="PERCENT",
@@ -84,7 +93,14 @@ def ask_of(args: argparse.Namespace, **more: Any) -> "Ask":
         purpose=args.purpose,
         headroom=HEADROOM if args.headroom is None else args.headroom,
     )
-    return Ask(model=args.model, quant=args.quant, engine=args.engine, wish=wish, **more)
+    return Ask(
+        model=args.model,
+        quant=args.quant,
+        engine=args.engine,
+        wish=wish,
+        mmproj=args.mmproj,
+        **more,
+    )
 
 
 def positive(word: str) -> int:

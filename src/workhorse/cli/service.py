@@ -209,10 +209,14 @@ def up_command(args: argparse.Namespace, data: Path) -> tuple[str, ...]:
     if engine is not None and engine.exists() and not (data / "engines" / engine).exists():
         engine = engine.absolute()
     config = args.config.absolute() if args.config else None
+    mmproj = args.mmproj
+    if mmproj is not None and Path(mmproj).exists():
+        mmproj = Path(mmproj).absolute()
     headroom = None if args.headroom is None else f"{args.headroom * 100:g}%"
     for option, value in (
         ("--config", config),
         ("--quant", args.quant),
+        ("--mmproj", mmproj),
         ("--engine", engine),
         ("--context", args.context),
         ("--slots", args.slots),

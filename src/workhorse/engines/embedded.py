@@ -19,6 +19,8 @@ def parser() -> argparse.ArgumentParser:
     settings = argparse.ArgumentParser(prog="embedded", allow_abbrev=False)
     settings.add_argument("-m", "--model", required=True)
     settings.add_argument("--alias", required=True)
+    settings.add_argument("-mm", "--mmproj", default="")
+    settings.add_argument("--no-mmproj-offload", action="store_true")
     settings.add_argument("--host", default="127.0.0.1")
     settings.add_argument("--port", type=int, required=True)
     # Never given as an argument, which every user could read: see `llamacpp.KEY_VARIABLE`.
@@ -59,6 +61,7 @@ def serve(argv: list[str]) -> int:
 
     params = engine.CommonParams()
     params.model.path, params.model_alias = asked.model, {asked.alias}
+    params.mmproj.path, params.mmproj_use_gpu = asked.mmproj, not asked.no_mmproj_offload
     params.hostnames, params.port = [asked.host], asked.port
     params.api_keys = [asked.api_key] if asked.api_key else []
     params.n_ctx, params.n_parallel = asked.ctx_size, asked.parallel

@@ -63,6 +63,7 @@ def settings(plan: Plan, port: int, host: str) -> tuple[str, ...]:
         ("--cache-type-v", plan.kv_type_v),
         ("--n-gpu-layers", str(plan.gpu_layers)),
         *placement_settings(plan),
+        *projector_settings(plan),
         ("--slots",),
         ("--metrics",),
     ]
@@ -97,6 +98,16 @@ def placement_settings(plan: Plan) -> Iterable[tuple[str, ...]]:
     if any(group.group == "tables" for group in plan.placement):
         # On its own the engine reads large tables lazily and holds small ones.
         yield ("--lazy-mode", "on" if plan.lazy_tables else "off")
+
+
+def projector_settings(plan: Plan) -> Iterable[tuple[str, ...]]:
+    """The file that turns images into embeddings, and where it computes."""
+    if plan.projector is None:
+        return
+    yield ("--mmproj", plan.projector.path)
+    if plan.gpu_index is None:
+        # Left to itself the engine takes any card it sees, which the plan left alone.
+        yield ("--no-mmproj-offload",)
 
 
 def changed_settings(plan: Plan) -> Iterable[str]:

@@ -17,6 +17,7 @@ from workhorse.plan.memory import (
     fitted,
     kv_bytes,
     output_bytes,
+    projector_bytes,
     seen_cells,
     state_bytes,
 )
@@ -79,6 +80,11 @@ class Sizes:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.weights: Weights = weigh(model)
+        # The engine puts it on the first card in use (`GPU` in clip.cpp, tools/mtmd of llama.cpp,
+        # commit 0c1e570, 2026-10-01).
+        self.projector: int = (
+            0 if model.projector is None else sum(projector_bytes(model.projector))
+        )
         self._kept: dict[Layout, Kept] = {}
 
     def kept(self, layout: Layout) -> Kept:
@@ -124,7 +130,9 @@ class Sizes:
         every = range(self.model.layers + 1)
         whole = Cut((len(every),) * cards, self.model.layers, 0, False)
         each = self.kept(layout).compute + CUDA_CONTEXT_BYTES
-        return sum(self.entry_bytes(layout, layer, 0) for layer in every) + each * len(whole.counts)
+        return sum(self.entry_bytes(layout, layer, 0) for layer in every) + (
+            each * len(whole.counts) + self.projector
+        )
 
     def lines(self, layout: Layout, cut: Cut, devices: Sequence[str]) -> tuple[BudgetLine, ...]:
         """The budget of every device, item by item; `devices` names the cards of the cut."""
@@ -137,7 +145,8 @@ class Sizes:
                 computed_line(device, self.buffer_bytes(layout, cut, len(devices)), self.model),
                 bound_line(device, CUDA_CONTEXT_BYTES),
             ]
-        return (*found, *self.ram_lines(layout, cut))
+        first = devices[0] if devices else "RAM"
+        return (*found, *self.ram_lines(layout, cut), *projector_lines(self.model, first))
 
     def span_parts(self, span: range, expert_layers: int) -> Counter[WeightPart]:
         """Weights that a device holds of these layers, by what they are for."""
@@ -251,6 +260,8 @@ def _fill(entries: Sequence[int], rooms: Sequence[int]) -> tuple[int, ...] | Non
 
 
 _HEADER = Text("from the model's header", "取自模型文件头")
+_PROJECTOR = Text("weights, from the projector's header", "权重，取自投影器文件头")
+_ONE_IMAGE = Text("scratch for one image, a bound", "处理一幅图像的临时内存，上限")
 _BOUND = Text("an upper bound, measured 2026-11", "上限，2026-11 实测")
 
 
@@ -278,6 +289,15 @@ def kept_lines(device: str, kept: Kept, layers: Sequence[int]) -> Iterator[Budge
 def computed_line(device: str, n_bytes: int, model: Model) -> BudgetLine:
     """The line of the compute buffers."""
     return BudgetLine(device, "compute", n_bytes, "estimated", fitted(model))
+
+
+def projector_lines(model: Model, device: str) -> Iterator[BudgetLine]:
+    """The lines of what turns images into embeddings; none for a model without it."""
+    if model.projector is None:
+        return
+    weights, scratch = projector_bytes(model.projector)
+    yield BudgetLine(device, "projector", weights, "header", _PROJECTOR)
+    yield BudgetLine(device, "projector", scratch, "estimated", _ONE_IMAGE)
 
 
 def bound_line(device: str, n_bytes: int) -> BudgetLine:

@@ -112,7 +112,7 @@ def place(
         whole = search.whole(rejected)
         if whole is not None:
             return whole
-        advice = smaller_quant(model, sizes.weights, search.rooms, least_bits)
+        advice = smaller_quant(model, sizes.weights, search.rooms_for_layers, least_bits)
         rejected.extend(advice)
         beside = search.beside(rejected)
         if beside is not None:
@@ -162,6 +162,11 @@ class _Search:
     def rooms(self) -> list[int]:
         """What each of those may hold."""
         return [card.room_bytes for card in self.together]
+
+    @property
+    def rooms_for_layers(self) -> list[int]:
+        """The same less the projector, which lies on the first."""
+        return rooms_for_layers(self.sizes, self.together)
 
     @property
     def gpus(self) -> list[Gpu]:
@@ -257,7 +262,7 @@ class _Search:
         """The last `gpu_layers` layers over these cards, balanced; None when it does not fit."""
         whole = Cut((0,) * len(cards), self.model.layers, expert_layers, self.lazy)
         counts = split_layers(
-            self.sizes, layout, whole, gpu_layers, [card.room_bytes for card in cards]
+            self.sizes, layout, whole, gpu_layers, rooms_for_layers(self.sizes, cards)
         )
         if counts is None:
             return None
@@ -281,6 +286,12 @@ class _Search:
                 return Placement((), layout, cut, lines, tuple(rejected), self.sizes)
             rejected.append(too_large(layout, needed, self.ram_bytes, ()))
         return Placement((), layout, cut, lines, tuple(rejected), self.sizes, fits=False)
+
+
+def rooms_for_layers(sizes: Sizes, cards: Sequence[Card]) -> list[int]:
+    """What each card may hold of the model itself: the projector lies on the first."""
+    rooms = [card.room_bytes for card in cards]
+    return [room - sizes.projector * (place == 0) for place, room in enumerate(rooms)]
 
 
 def least(low: int, high: int, attempt: Callable[[int], Placement | None]) -> Placement | None:

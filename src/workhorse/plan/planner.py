@@ -19,6 +19,7 @@ from workhorse.plan.checks import (
 from workhorse.plan.cpus import CpuChoice, choose_cpus, spread_cpus
 from workhorse.plan.cuts import Sizes
 from workhorse.plan.drafts import check_drafts
+from workhorse.plan.images import projector_reason, takes_projector
 from workhorse.plan.memory import device_bytes
 from workhorse.plan.pages import PageChoice, choose_pages, choose_spin
 from workhorse.plan.placement import Abilities, Placement, cards_of, place, ram_room
@@ -135,6 +136,7 @@ def plan_of(
         context_checkpoints=checkpoints.a_slot,
         shared_kv=layout.shared_kv,
         lazy_tables=cut.lazy,
+        projector=model.projector if takes_projector(build) else None,
     )
 
 
@@ -183,7 +185,7 @@ def decide_course(
         return Course(placed, cpu, pages, readers_of(machine, placed, cpu, pages), setup)
 
     first = course(context_for(model, wish) if model.pooling else BATCH_SIZES_TOKENS[0])
-    if first.carries_weights:
+    if first.carries_weights or model.projector is not None:
         return first
     groups = first.placed.groups(first.cpu.memory_nodes)
     prompt = prefill(model, first.readers, first.setup, history, placed=groups)
@@ -223,6 +225,7 @@ def reasons(
         *layout_reasons(layout, model, wish),
         Reason("batch", str(layout.micro_batch_tokens), batch_words(course)),
         *ranking_reason(model),
+        *projector_reason(model),
         course.cpu.reason,
         course.pages.reason,
         spin,
@@ -242,6 +245,11 @@ def ranking_reason(model: Model) -> tuple[Reason, ...]:
 
 def batch_words(course: Course) -> Text:
     """Why prompts are read in batches of this size."""
+    if course.placed.sizes.projector:
+        return Text(
+            "Some models see an image only when all of it is read in one batch.",
+            "部分模型需在同一批次内读完整幅图像才能理解它。",
+        )
     if course.carries_weights:
         return Text(
             "Weights in main memory are copied to the card for every batch of a prompt: a smaller "

@@ -14,6 +14,7 @@ SETTINGS = {
     "flash attention": Text("flash attention", "flash attention"),
     "batch": Text("batch", "批大小"),
     "reranking": Text("reranking", "重排序"),
+    "projector": Text("projector", "投影器"),
     "threads": Text("threads", "线程"),
     "pages": Text("pages", "内存页"),
     "spin": Text("spinning", "自旋"),
@@ -43,6 +44,7 @@ ITEMS = {
     "runtime": Text("runtime", "运行时"),
     "prompt cache": Text("prompt cache", "提示词缓存"),
     "checkpoints": Text("context checkpoints", "上下文检查点"),
+    "projector": Text("projector (images, sound)", "投影器（图像、声音）"),
 }
 # What the weights of a line are for; each follows the word for weights.
 PARTS = {

@@ -55,6 +55,8 @@ class Projector:
     embedding_size: int | None
     feed_forward_size: int | None
     heads: int | None
+    images: bool = True  # it takes images
+    sound: bool = False  # it takes sound
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class Model:
     draft_attention: tuple[Attention, ...] = ()  # what those keep when they draft
     ranks: bool = False  # scores documents by a question; `pooling` is then true as well
     size_error_share: float | None = None  # not converted yet: so far off; None: sizes are exact
+    projector: Projector | None = None  # the one that is loaded beside it
 
     @property
     def weight_bytes(self) -> int:

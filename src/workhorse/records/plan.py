@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from workhorse.records.model import Dtype
+from workhorse.records.model import Dtype, Projector
 from workhorse.records.verdict import Verdict
 from workhorse.text import Text
 
@@ -77,6 +77,7 @@ class BudgetLine:
         "runtime",
         "prompt cache",
         "checkpoints",
+        "projector",
     ]
     n_bytes: int
     basis: Basis
@@ -236,6 +237,7 @@ class Plan:
     pool: Pool | None = None  # None: an engine with a cache a slot
     split_mode: Literal["layer", "row"] = "layer"  # how several cards share the weights
     drafts: Drafts | None = None  # None: each token is decoded by itself
+    projector: Projector | None = None  # None: the engine takes text alone
 
 
 @dataclass(frozen=True, slots=True)

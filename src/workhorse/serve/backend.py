@@ -41,6 +41,7 @@ class Capacity:
     prefill_tokens_per_s: float | None = None
     decode_tokens_per_s: float | None = None  # of one stream alone
     total_tokens_per_s: float | None = None  # of all slots together
+    images: bool | None = None  # it takes images; None: not known before it is asked
 
 
 def capacity_of(plan: Plan) -> Capacity:
@@ -54,7 +55,15 @@ def capacity_of(plan: Plan) -> Capacity:
         forecast.prefill_tokens_per_s.value,
         None if decode is None else decode.value,
         None if most is None else most.total_tokens_per_s.value,
+        images_of(plan),
     )
+
+
+def images_of(plan: Plan) -> bool | None:
+    """Whether its engine takes images; None where the model itself decides."""
+    if plan.engine.engine != "llama.cpp":
+        return None
+    return plan.projector is not None and plan.projector.images
 
 
 @dataclass(frozen=True, slots=True)

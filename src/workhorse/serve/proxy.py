@@ -20,13 +20,16 @@ from workhorse.serve.dialect import Dialect, Events
 from workhorse.serve.engine_socket import EngineAnswer
 from workhorse.serve.figures import Figures, whole_answer_figures
 from workhorse.serve.live import Flow
+from workhorse.serve.media import media_in
 from workhorse.serve.queue import Place, Queue, ready, serving
 from workhorse.serve.refusal import (
     DIED_ANSWERING,
     EngineLost,
+    far_media,
     json_response,
     said_by_engine,
     stream_refusal,
+    takes_no_images,
 )
 from workhorse.serve.sse import EventFilter, event_data, parse_object, split_events
 from workhorse.serve.to_client import SIGN_S, ClientStream
@@ -71,6 +74,7 @@ class Proxy:
         with self._activity.request():
             body = await request.read()
             ask = dialect.ask(body)
+            self._check_media(body, ask)
             place = self._place(request, ask)
             to_client = ClientStream(request, dialect)
             if ask.answer in ("with progress", "without progress") and ask.ping_s is not None:
@@ -97,6 +101,7 @@ class Proxy:
         with self._activity.request():
             body = await request.read()
             ask = ask_unchanged(body)
+            self._check_media(body, ask)
             async with self._place(request, ask) as place:
                 if stops_by_itself(place.served):
                     ask = ask_as_asked(ask, body, "text", place.served.model_name)
@@ -109,12 +114,25 @@ class Proxy:
     async def forward(self, request: web.Request) -> web.Response:
         """Any other request, which takes no slot: there and back unchanged."""
         ask = ask_unchanged(await request.read())
+        self._check_media(ask.body, ask)
         engines = serving(self._roster, ask.model, request.get(KEY))
         upstream = await self._upstream.reach(request, ready(engines), ask.body)
         try:
             return await self._whole(upstream, None)
         finally:
             upstream.close()
+
+    def _check_media(self, body: bytes, ask: Ask) -> None:
+        """Raise for what no engine shall fetch, and for images that nobody here can see."""
+        media = media_in(body)
+        if media.far is not None:
+            raise far_media(media.far)
+        if not media.images:
+            return
+        engines = self._roster.serving(ask.model)
+        blind = [one.capacity is not None and one.capacity.images is False for one in engines]
+        if blind and all(blind):
+            raise takes_no_images(engines[0].model_name)
 
     def _place(self, request: web.Request, ask: Ask) -> Place:
         batch = request.headers.get(PRIORITY_HEADER, "").lower() == "batch"

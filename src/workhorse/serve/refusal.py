@@ -49,6 +49,41 @@ class NotFound(AppError):
     """What the client asked for is not here: its own mistake, no use in asking again."""
 
 
+class NotTaken(AppError):
+    """What the client sent cannot be answered, by whomever and whenever it is asked again."""
+
+
+def far_media(address: str) -> NotTaken:
+    """The refusal of an image or sound that the engine would have to fetch."""
+    return NotTaken(
+        Text(
+            f"The request points to {address!r}; what lies elsewhere is not fetched.",
+            f"请求引用了 {address}；服务不会抓取外部内容。",
+        ),
+        Text(
+            "Send the image itself: data:image/png;base64,…",
+            "请直接发送图像内容：data:image/png;base64,…",
+        ),
+        speaker="gateway",
+    )
+
+
+def takes_no_images(model: str) -> NotTaken:
+    """The refusal of an image for a model that was started without a projector."""
+    return NotTaken(
+        Text(
+            f"The model {model} takes no images: it was started without a projector.",
+            f"模型 {model} 未加载投影器，不能接收图像。",
+        ),
+        Text(
+            "Send text alone. Who runs the service can start it with `--mmproj FILE`, where the "
+            "model has such a file.",
+            "请只发送文本。若该模型有投影器文件，服务的管理员可用 `--mmproj 文件` 启动。",
+        ),
+        speaker="gateway",
+    )
+
+
 def no_such_model(model: str | None, names: Sequence[str]) -> NotFound:
     """The refusal of a model that nobody serves; `names` are those that the client may ask for."""
     if not names:
@@ -121,6 +156,8 @@ def status_of(error: AppError) -> int:
     """The HTTP status of such an error."""
     if isinstance(error, NotFound):
         return 404
+    if isinstance(error, NotTaken):
+        return 400
     if isinstance(error, Busy):
         return 503 if error.why == "gone" else 429
     return 502 if isinstance(error, EngineLost) else 503

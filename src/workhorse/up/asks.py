@@ -10,6 +10,7 @@ from workhorse.models.read import local_checkpoint, servable
 from workhorse.plan.wish import HEADROOM
 from workhorse.settings import ModelSettings, Settings
 from workhorse.up.decide import Ask, wants_checkpoint
+from workhorse.up.projector import NONE
 
 
 def asks_of(ask: Ask, settings: Settings) -> tuple[Ask, ...]:
@@ -36,7 +37,13 @@ def with_settings(ask: Ask, one: ModelSettings) -> Ask:
         quant=ask.quant or one.quant,
         engine=ask.engine or (Path(engine) if engine else None),
         wish=wish,
+        mmproj=ask.mmproj or projector_of(one, ask.config),
     )
+
+
+def projector_of(one: ModelSettings, config: Path | None) -> str | None:
+    """The projector that the settings name, beside the settings file if it lies there."""
+    return one.mmproj if one.mmproj == NONE else beside_config(one.mmproj, config)
 
 
 def beside_config(name: str | None, config: Path | None) -> str | None:

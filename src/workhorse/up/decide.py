@@ -39,6 +39,7 @@ from workhorse.up.pick import (
     pick,
     refuse_format,
 )
+from workhorse.up.projector import with_projector
 from workhorse.up.room import Held, without
 
 Fetching = Callable[[int, int | None], None]
@@ -61,6 +62,7 @@ class Ask:
     measure: bool = True
     machine_root: Path | None = None
     parts: Parts | None = None  # of a machine that is not here
+    mmproj: str | None = None  # the projector's file; `none`; None: the one beside the model
     tuned: bool = True  # as `tune` has found it best here, where it has
 
 
@@ -119,7 +121,9 @@ def decide(
         # No engine that is here reads it: what it would be as a GGUF file.
         shape = read_model(ask.model or "", quant=ask.quant)
     model = shape or read_gguf(embedded_model(where.data, fetching))
-    return as_tuned(ground.decide(model, ask.wish, stored), ask, where)
+    seen = with_projector(model, ground.picked.build, ask.mmproj)
+    decision = ground.decide(seen.model, ask.wish, stored)
+    return as_tuned(replace(decision, plan=seen.noted(decision.plan)), ask, where)
 
 
 def as_tuned(decision: Decision, ask: Ask, where: Places) -> Decision:

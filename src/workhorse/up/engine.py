@@ -237,7 +237,8 @@ def served_as_planned(engine: Engine) -> Served:
 def loaded_by(plan: Plan) -> Loaded:
     """What the plan would load now."""
     files = []
-    for path in (plan.model_path, *plan.engine.command[:1]):
+    projector = () if plan.projector is None else (plan.projector.path,)
+    for path in (plan.model_path, *projector, *plan.engine.command[:1]):
         with suppress(OSError):
             found = Path(path).stat()
             files.append((path, found.st_size, found.st_mtime_ns))
