@@ -32,6 +32,7 @@ INSTALL_S = RUN_S = 600.0
 # By the heading on the page: the package, as it was in November 2026, and what it is imported as.
 PYTHON = {
     "OpenAI, Python": ("openai>=3", "openai"),
+    "Images": ("openai>=3", "openai"),
     "Anthropic, Python": ("anthropic==2.14.0", "anthropic"),
     "LangChain": ("langchain-openai==1.7.4", "langchain_openai"),
     "LlamaIndex": ("llama-index-llms-openai-like==0.8.1", "llama_index.llms.openai_like"),
@@ -122,7 +123,10 @@ async def test_python(service: Service, heading: str, tmp_path: Path) -> None:
     package, module = PYTHON[heading]
     python = Path(sys.executable) if is_here(module) else await installed(package, heading)
     program = tmp_path / "program.py"
-    program.write_text(service.ours(shown(heading, "python")), encoding="utf-8")
+    photo = tmp_path / "photo.png"
+    photo.write_bytes(b"\x89PNG")
+    text = service.ours(shown(heading, "python")).replace("photo.png", str(photo))
+    program.write_text(text, encoding="utf-8")
     said = await run(python, program, LITELLM_LOCAL_MODEL_COST_MAP="True")
     assert len(said.split()) > 3, said
 

@@ -13,7 +13,7 @@ from workhorse.engines.llamacpp_adapter import LlamaCpp
 from workhorse.errors import AppError
 from workhorse.plan.planner import make_plan
 from workhorse.plan.wish import Wish
-from workhorse.records import Plan
+from workhorse.records import Plan, Projector
 
 
 def plan() -> Plan:
@@ -42,6 +42,25 @@ def test_slots_that_are_saved_keep_what_they_hold(shared: bool) -> None:
     assert asked.slot_save_path == "/states"
     assert asked.no_cache_idle_slots == shared
     assert "--slot-save-path" not in launch(replace(planned, states_dir=None), 1).argv
+
+
+EYES = Projector("/m/mmproj.gguf", "eyes", 1000, None, None, None, None, None)
+
+
+def test_a_projector_is_given_to_the_builds_that_know_it() -> None:
+    seeing = replace(plan(), projector=EYES)
+    words = launch(seeing, 4711).argv[len(seeing.engine.command) :]
+    asked = embedded.parser().parse_args(list(words))
+    # Left to itself it would compute on a card that the plan leaves alone.
+    assert (asked.mmproj, asked.no_mmproj_offload) == ("/m/mmproj.gguf", True)
+    on_card = launch(replace(seeing, gpu_index=0), 4711).argv
+    assert on_card[on_card.index("--mmproj") + 1] == "/m/mmproj.gguf"
+    assert "--no-mmproj-offload" not in on_card
+    older = replace(seeing, engine=replace(seeing.engine, knows=("--model", "--mmproj")))
+    assert launch(older, 4711).argv[-2:] == ("--mmproj", "/m/mmproj.gguf")
+    oldest = replace(seeing, engine=replace(seeing.engine, knows=("--model",)))
+    assert "--mmproj" not in launch(oldest, 4711).argv
+    assert "--mmproj" not in launch(plan(), 4711).argv
 
 
 def test_a_trial_is_understood_too() -> None:

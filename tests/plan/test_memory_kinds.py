@@ -13,6 +13,7 @@ from workhorse.plan.memory import (
     Layout,
     checkpoint_bytes,
     compute_bytes,
+    device_bytes,
     kv_bytes,
     loaded,
     padded_cells,
@@ -21,8 +22,18 @@ from workhorse.plan.memory import (
     state_bytes,
     weight_part,
 )
-from workhorse.records import Attention, BudgetLine, Model, Projector, RecurrentState, SideCache
-from workhorse.units import MIB
+from workhorse.plan.planner import make_plan
+from workhorse.plan.wish import Wish
+from workhorse.records import (
+    Attention,
+    BudgetLine,
+    Model,
+    Plan,
+    Projector,
+    RecurrentState,
+    SideCache,
+)
+from workhorse.units import GIB, MIB
 
 
 def with_tensors(*names: str, base: Model | None = None) -> Model:
@@ -155,6 +166,48 @@ def test_a_projector_takes_its_weights_and_room_for_one_image() -> None:
     assert weights == 800 * MIB
     assert scratch == patches * 4 * (4 * 1152 + 3 * 4304 + 16 * patches)
     assert projector_bytes(replace(vision, patch_size=None)) == (800 * MIB, 400 * MIB)
+
+
+def test_the_projector_is_counted_before_layers_are_placed() -> None:
+    eyes = Projector("/m/mmproj.gguf", "vision", 800 * MIB, 896, 14, 1152, 4304, 16)
+    taken = sum(projector_bytes(eyes))
+    blind = builders.model(layers=32, embedding=2048, feed_forward=14336)
+    seeing = replace(blind, projector=eyes)
+    build = replace(builders.CUDA, knows=(*builders.CUDA.knows, "--n-gpu-layers", "--mmproj"))
+
+    def planned(model: Model, room_bytes: int | None) -> Plan:
+        cards = () if room_bytes is None else (builders.gpu(memory_bytes=room_bytes),)
+        return make_plan(builders.machine(gpus=cards), model, build, Wish(headroom=0))
+
+    in_ram = planned(seeing, None)
+    assert [line.device for line in in_ram.budget if line.item == "projector"] == ["RAM"] * 2
+    whole = planned(blind, 16 * GIB)
+    exactly = device_bytes(whole.budget, "GPU 0")
+    assert planned(blind, exactly).gpu_layers == blind.layers + 1
+    with_eyes = planned(seeing, exactly + taken)
+    assert with_eyes.gpu_layers == blind.layers + 1
+    assert device_bytes(with_eyes.budget, "GPU 0") == exactly + taken
+    assert with_eyes.kv_type_k == whole.kv_type_k == "f16"
+    assert with_eyes.projector == eyes
+    short = planned(seeing, exactly + taken // 2)
+    assert (short.kv_type_k, short.gpu_layers) != ("f16", blind.layers + 1)
+    assert device_bytes(short.budget, "GPU 0") <= exactly + taken // 2
+    assert [r.value for r in short.reasons if r.setting == "projector"] == ["mmproj.gguf"]
+
+
+def test_several_cards_leave_room_for_it_on_the_first() -> None:
+    eyes = Projector("/m/mmproj.gguf", "vision", 800 * MIB, 896, 14, 1152, 4304, 16)
+    model = builders.model(layers=32, embedding=2048, feed_forward=14336)
+    knows = (*builders.CUDA.knows, "--n-gpu-layers", "--mmproj", "--tensor-split")
+    build, room_bytes = replace(builders.CUDA, knows=knows), 3400 * MIB
+    host = builders.machine(gpus=tuple(builders.gpu(n, memory_bytes=room_bytes) for n in range(2)))
+    assert make_plan(host, model, build, Wish(headroom=0)).gpu_indexes == (0,)
+    plan = make_plan(host, replace(model, projector=eyes), build, Wish(headroom=0))
+    assert {line.device for line in plan.budget if line.item == "projector"} == {"GPU 0"}
+    assert plan.gpu_layers == model.layers + 1
+    assert 0 < plan.layer_split[0] < plan.layer_split[1]
+    for card in range(2):
+        assert device_bytes(plan.budget, f"GPU {card}") <= room_bytes
 
 
 def test_an_unknown_architecture_says_so() -> None:

@@ -42,6 +42,22 @@ def test_a_file_beside_the_settings_is_meant_by_its_name(tmp_path: Path) -> None
     assert two.model == "owner/name"
 
 
+def test_the_projector_of_the_command_line_goes_before_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "mmproj.gguf").touch()
+    config = tmp_path / "w.toml"
+
+    def projector(said: str | None, asked: str | None = None) -> str | None:
+        settings = Settings(model=(ModelSettings(mmproj=said),))
+        (one,) = asks_of(Ask(config=config, mmproj=asked), settings)
+        return one.mmproj
+
+    assert projector("mmproj.gguf") == str(tmp_path / "mmproj.gguf")
+    assert projector("mmproj.gguf", "none") == "none"
+    (tmp_path / "none").touch()
+    assert projector("none") == "none"
+    assert projector(None) is None
+
+
 def test_what_cannot_be_served_is_refused_before_anything_starts(tmp_path: Path) -> None:
     assert checked(Ask()) == Ask()
     with pytest.raises(AppError):

@@ -8,13 +8,16 @@ from workhorse.models.gguf import read_header_of
 from workhorse.models.header import Header
 from workhorse.models.metadata import Metadata
 from workhorse.models.refusals import shown, unsupported
-from workhorse.records import Projector
+from workhorse.records import Model, Projector
 from workhorse.text import Text
 
 # Where several lie beside a model and their names differ in their type alone: F16 is what the
 # engine computes in, and half the size of F32.
 _TYPES = ("f16", "bf16", "q8_0", "f32")
 _TYPE = re.compile(rf"[-._]?({'|'.join(_TYPES)})(?=[-._]|$)", re.IGNORECASE)
+
+
+WIDTHS_MAX = 256  # no real one has as many
 
 
 def read_projector(path: Path) -> Projector:
@@ -42,6 +45,22 @@ def chosen_projector(paths: Iterable[Path]) -> Path | None:
     if len({_TYPE.sub("", path.stem.lower()) for path in paths}) != 1:
         return None
     return min(paths, key=_place_of_type)
+
+
+def fits(projector: Projector, model: Model) -> bool:
+    """False when it was surely made for a model of another width."""
+    return not projector.widths or model.embedding_size in projector.widths
+
+
+def _widths(headers: Sequence[Header], told: int | None) -> tuple[int, ...]:
+    """The sizes that its last matrix may have: `projection_dim` is wrong in older files."""
+    found = {told} if told else set()
+    last = [t for header in headers for t in header.tensors if t.name.startswith("mm.")]
+    if not last:  # a projector of another kind: its names say nothing
+        return ()
+    for tensor in last:
+        found.update(tensor.shape)
+    return tuple(sorted(found)[:WIDTHS_MAX])
 
 
 def _place_of_type(path: Path) -> int:
@@ -75,4 +94,5 @@ def describe_projector(headers: Sequence[Header], path: Path) -> Projector:
         heads=meta.count(f"clip.{kind}.attention.head_count") or None,
         images=kind == "vision",
         sound=bool(sound),
+        widths=_widths(headers, meta.count(f"clip.{kind}.projection_dim")),
     )

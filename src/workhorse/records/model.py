@@ -57,6 +57,7 @@ class Projector:
     heads: int | None
     images: bool = True  # it takes images
     sound: bool = False  # it takes sound
+    widths: tuple[int, ...] = ()  # one of which its output has; (): not told
 
 
 @dataclass(frozen=True, slots=True)

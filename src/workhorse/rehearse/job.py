@@ -93,6 +93,7 @@ def plan_for(plan: Plan, twin: Twin, path: Path) -> Plan:
         layer_split=tuple(round(count * share) for count in plan.layer_split),
         expert_layers_in_ram=round(plan.expert_layers_in_ram * share),
         prompt_cache_bytes=0,
+        projector=None,  # made for the model's width, not for the twin's
     )
 
 

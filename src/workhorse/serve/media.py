@@ -19,7 +19,7 @@ _PLACES = ("url", "data")
 # A request without any of this has no media; letters may be written as `\\u005f`.
 _PERHAPS = re.compile(rb'_url|"input_|"source"|\\u00')
 # The engines take base64 without a scheme too; that has no colon.
-_FAR = re.compile(r"[\0- ]*(?!data:)(https?|file|[a-z][a-z0-9+.-]*:)", re.IGNORECASE)
+_FAR = re.compile(r"[\0- ]*(?!data:)(http|[a-z][a-z0-9+.-]{0,63}:)", re.IGNORECASE)
 _NOT_READ = ("tools", "tool_choice", "response_format")
 
 
@@ -31,14 +31,14 @@ class Media:
     far: str | None = None  # the first address among them that somebody would have to fetch
 
 
-def media_in(body: bytes) -> Media:
-    """What a request's body carries; nothing for one that is no JSON object."""
+def media_in(body: bytes) -> Media | None:
+    """What a request's body carries; None: it cannot be read, and an engine perhaps can."""
     if not _PERHAPS.search(body):
         return Media()
     try:
         asked = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
-        return Media()  # the engine refuses it in its own words
+        return None
     if not isinstance(asked, dict):
         return Media()
     images, far = 0, None

@@ -30,6 +30,7 @@ from workhorse.serve.refusal import (
     said_by_engine,
     stream_refusal,
     takes_no_images,
+    unreadable,
 )
 from workhorse.serve.sse import EventFilter, event_data, parse_object, split_events
 from workhorse.serve.to_client import SIGN_S, ClientStream
@@ -125,6 +126,8 @@ class Proxy:
     def _check_media(self, body: bytes, ask: Ask) -> None:
         """Raise for what no engine shall fetch, and for images that nobody here can see."""
         media = media_in(body)
+        if media is None:
+            raise unreadable()
         if media.far is not None:
             raise far_media(media.far)
         if not media.images:

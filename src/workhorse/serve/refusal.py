@@ -68,6 +68,15 @@ def far_media(address: str) -> NotTaken:
     )
 
 
+def unreadable() -> NotTaken:
+    """The refusal of a request that may carry media and cannot be looked into."""
+    return NotTaken(
+        Text("The request is no JSON that can be read.", "请求不是可读取的 JSON。"),
+        Text("Send one JSON document in UTF-8.", "请发送 UTF-8 编码的 JSON 文档。"),
+        speaker="gateway",
+    )
+
+
 def takes_no_images(model: str) -> NotTaken:
     """The refusal of an image for a model that was started without a projector."""
     return NotTaken(

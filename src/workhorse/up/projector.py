@@ -4,10 +4,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workhorse.errors import EXIT_USAGE, AppError
-from workhorse.models.projector import chosen_projector, projectors_beside, read_projector
+from workhorse.models.projector import (
+    chosen_projector,
+    fits,
+    projectors_beside,
+    read_projector,
+)
 from workhorse.models.read import local_folder
 from workhorse.plan.images import takes_projector
-from workhorse.records import EngineBuild, Model, Plan, Rejected
+from workhorse.records import EngineBuild, Model, Plan, Projector, Rejected
 from workhorse.text import Text
 
 NONE = "none"  # what `--mmproj` says to a model that is to take text alone
@@ -36,6 +41,8 @@ def with_projector(model: Model, build: EngineBuild, asked: str | None) -> Seen:
         if build.engine != "llama.cpp" or not takes_projector(build):
             raise takes_none(build)
         found = read_projector(Path(asked).absolute())
+        if not fits(found, model):
+            raise made_for_another(found, model)
         return Seen(replace(model, projector=found))
     if model.format != "gguf" or model.pooling or build.engine != "llama.cpp":
         return Seen(model)
@@ -50,9 +57,12 @@ def with_projector(model: Model, build: EngineBuild, asked: str | None) -> Seen:
     if one is None:
         return Seen(model, (several(beside),))
     try:
-        return Seen(replace(model, projector=read_projector(one)))
+        found = read_projector(one)
     except AppError as error:  # nobody asked for it: the model serves text without it
         return Seen(model, (Rejected(one.name, error.what),))
+    if not fits(found, model):
+        return Seen(model, (Rejected(one.name, made_for_another(found, model).what),))
+    return Seen(replace(model, projector=found))
 
 
 def takes_none(build: EngineBuild) -> AppError:
@@ -65,6 +75,23 @@ def takes_none(build: EngineBuild) -> AppError:
         Text(
             "Leave out --mmproj, or choose a newer llama.cpp with --engine.",
             "请去掉 --mmproj，或用 --engine 选择较新的 llama.cpp。",
+        ),
+        exit_code=EXIT_USAGE,
+    )
+
+
+def made_for_another(projector: Projector, model: Model) -> AppError:
+    """The error for a projector whose output has another width than the model's states."""
+    name, size = Path(projector.path).name, model.embedding_size
+    return AppError(
+        Text(
+            f"The projector {name} was made for another model than {model.name}: none of its "
+            f"outputs is {size} wide.",
+            f"投影器 {name} 属于别的模型，不适用于 {model.name}：其输出宽度都不是 {size}。",
+        ),
+        Text(
+            "Name the model's own with --mmproj FILE, or --mmproj none.",
+            "请用 --mmproj 指定该模型自己的投影器，或用 --mmproj none。",
         ),
         exit_code=EXIT_USAGE,
     )
