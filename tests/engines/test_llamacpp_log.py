@@ -73,6 +73,15 @@ def test_two_kv_caches_of_a_sliding_window_model_add_up() -> None:
     assert report.kind_bytes("kv") == 27 * MIB
 
 
+def test_a_projectors_scratch_is_none_of_the_models_buffers() -> None:
+    lines = [
+        "0.00.028.320 I sched_reserve:        CPU compute buffer size =    18.77 MiB",
+        "0.00.058.035 I reserve_compute_meta:        CPU compute buffer size =    23.30 MiB",
+        "alloc_compute_meta:      CUDA0 compute buffer size =    23.30 MiB",
+    ]
+    assert read_report(lines).buffers == {("CPU", "compute"): round(18.77 * MIB)}
+
+
 def test_the_words_of_an_older_version() -> None:
     report = read_report(lines("v100_b4935.log"))
     assert (report.offloaded_layers, report.layers) == (33, 33)

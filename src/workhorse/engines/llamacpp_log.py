@@ -15,6 +15,8 @@ OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
 BUFFER = re.compile(
     r"(\S+) (model|KV|compute|output|RS) buffer size\s*=\s*([\d.]+) MiB", re.IGNORECASE
 )
+# The projector reserves its own (clip.cpp: `alloc_compute_meta` until 2026, then `reserve_…`).
+PROJECTOR = "compute_meta: "
 SLOTS = re.compile(r"n_slots = (\d+), n_ctx_slot = (\d+)")
 FLASH = re.compile(r"Flash Attention (enabled|disabled)|flash_attn\s*=\s*(enabled|disabled|1|0)\b")
 SYSTEM = re.compile(r"system_info:.*\|\s*CUDA : ARCHS = ([\d,]+)")
@@ -53,6 +55,8 @@ def read_report(lines: Iterable[str]) -> EngineReport:
             # A new load (the engine's own fitting loads once without allocating) starts over.
             again = ("model",) if "tensors" in line else ("kv", "compute", "output", "rs")
             report.buffers = {k: n for k, n in report.buffers.items() if k[1] not in again}
+        elif PROJECTOR in line:
+            continue  # its buffer looks like the model's
         elif found := BUFFER.search(line):
             device, kind, mebibytes = found.groups()
             key = (device, kind.lower())

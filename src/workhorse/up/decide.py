@@ -122,8 +122,8 @@ def decide(
         shape = read_model(ask.model or "", quant=ask.quant)
     model = shape or read_gguf(embedded_model(where.data, fetching))
     seen = with_projector(model, ground.picked.build, ask.mmproj)
-    decision = ground.decide(seen.model, ask.wish, stored)
-    return as_tuned(replace(decision, plan=seen.noted(decision.plan)), ask, where)
+    decision = as_tuned(ground.decide(seen.model, ask.wish, stored), ask, where)
+    return replace(decision, plan=seen.noted(decision.plan))
 
 
 def as_tuned(decision: Decision, ask: Ask, where: Places) -> Decision:

@@ -12,38 +12,39 @@ from workhorse.models.projector import (
 )
 from workhorse.models.read import local_folder
 from workhorse.plan.images import takes_projector
-from workhorse.records import EngineBuild, Model, Plan, Projector, Rejected
+from workhorse.records import EngineBuild, Finding, Model, Plan, Projector, Verdict
 from workhorse.text import Text
 
 NONE = "none"  # what `--mmproj` says to a model that is to take text alone
+LISTED_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The model with its projector, and what was not taken."""
+    """The model with its projector, or why one that lies there is not used."""
 
     model: Model
-    rejected: tuple[Rejected, ...] = ()
+    unused: Text | None = None
 
     def noted(self, plan: Plan) -> Plan:
-        """The plan with a word about what was not taken."""
-        return replace(plan, rejected=(*plan.rejected, *self.rejected))
+        """The plan with a note about what is not used."""
+        if self.unused is None:
+            return plan
+        return replace(plan, verdict=Verdict((*plan.verdict.findings, not_used(self.unused))))
 
 
 def with_projector(model: Model, build: EngineBuild, asked: str | None) -> Seen:
     """The model as this build is to load it. AppError when what was asked for cannot be done.
 
-    Left out, the only projector in the model's folder is taken.
+    Left out, the only projector in the model's folder is taken; one that does not do never stops
+    a model that nobody wants to send images to.
     """
     if asked == NONE:
         return Seen(model)
     if asked is not None:
         if build.engine != "llama.cpp" or not takes_projector(build):
             raise takes_none(build)
-        found = read_projector(Path(asked).absolute())
-        if not fits(found, model):
-            raise made_for_another(found, model)
-        return Seen(replace(model, projector=found))
+        return Seen(replace(model, projector=read_for(model, Path(asked).absolute())))
     if model.format != "gguf" or model.pooling or build.engine != "llama.cpp":
         return Seen(model)
     if local_folder(model.path) is None:
@@ -52,17 +53,22 @@ def with_projector(model: Model, build: EngineBuild, asked: str | None) -> Seen:
     if not beside:
         return Seen(model)
     if not takes_projector(build):
-        return Seen(model, (not_taken_by(build, beside[0]),))
+        return Seen(model, takes_none(build).what)
     one = chosen_projector(beside)
     if one is None:
-        return Seen(model, (several(beside),))
+        return Seen(model, several(beside))
     try:
-        found = read_projector(one)
-    except AppError as error:  # nobody asked for it: the model serves text without it
-        return Seen(model, (Rejected(one.name, error.what),))
+        return Seen(replace(model, projector=read_for(model, one)))
+    except AppError as error:
+        return Seen(model, error.what)
+
+
+def read_for(model: Model, path: Path) -> Projector:
+    """The projector in a file; AppError for another file, or one of another model."""
+    found = read_projector(path)
     if not fits(found, model):
-        return Seen(model, (Rejected(one.name, made_for_another(found, model).what),))
-    return Seen(replace(model, projector=found))
+        raise made_for_another(found, model)
+    return found
 
 
 def takes_none(build: EngineBuild) -> AppError:
@@ -97,25 +103,26 @@ def made_for_another(projector: Projector, model: Model) -> AppError:
     )
 
 
-def not_taken_by(build: EngineBuild, path: Path) -> Rejected:
-    """A projector lies there, and the build cannot load it."""
-    return Rejected(
-        path.name,
-        Text(
-            f"{build.version} knows no --mmproj: images cannot be sent.",
-            f"{build.version} 没有 --mmproj 选项，无法发送图像。",
-        ),
+def several(paths: list[Path]) -> Text:
+    """What is said when which one belongs to the model cannot be told."""
+    names = [path.name for path in paths[:LISTED_MAX]]
+    return Text(
+        f"Several projectors lie beside the model: {', '.join(names)}.",
+        f"模型旁有多个投影器：{'、'.join(names)}。",
     )
 
 
-def several(paths: list[Path]) -> Rejected:
-    """Several lie there, and which one belongs to the model cannot be told."""
-    names = [path.name for path in paths[:8]]
-    return Rejected(
-        "--mmproj",
-        Text(
-            f"Several projectors lie beside the model ({', '.join(names)}): name one with "
-            "--mmproj FILE to send images.",
-            f"模型旁有多个投影器（{'、'.join(names)}）：如需发送图像，请用 --mmproj 指定其一。",
+def not_used(why: Text) -> Finding:
+    """The note that images cannot be sent though there is a projector."""
+    return Finding(
+        code="model.projector_unused",
+        level="note",
+        seen=why,
+        why=Text("No projector is used: images cannot be sent.", "未使用投影器，无法发送图像。"),
+        remedy=Text(
+            "To send images name the model's own with --mmproj FILE; --mmproj none says that "
+            "text is enough.",
+            "如需发送图像，请用 --mmproj 指定该模型的投影器；只用文本则用 --mmproj none。",
         ),
+        source="the files in the model's folder",
     )
