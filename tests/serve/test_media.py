@@ -79,6 +79,8 @@ def test_what_only_an_engine_might_read_is_not_passed_on(before: bytes) -> None:
     assert media_in(before + body(image(DATA))) is None
     deep = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b',"messages":[{"image_url":"http://x"}]}'
     assert media_in(deep) is None
+    many = b'{"x":[' + b"[]," * 1_000_001 + b'0],"image_url":"http://x"}'
+    assert media_in(many) is None
 
 
 async def engine(to: Exchange) -> None:

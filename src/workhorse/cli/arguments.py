@@ -28,8 +28,10 @@ def add_model(parser: argparse.ArgumentParser, language: Language) -> None:
     parser.add_argument("--quant", metavar="TYPE", help=quant.in_language(language))
 
 
-def add_choices(parser: argparse.ArgumentParser, language: Language) -> None:
-    """What `plan` and `up` both let the user decide."""
+def add_choices(
+    parser: argparse.ArgumentParser, language: Language, *, projector: bool = True
+) -> None:
+    """What `plan` and `up` both let the user decide; `projector`: which one too."""
     parser.add_argument(
         "--engine",
         type=Path,
@@ -62,15 +64,8 @@ def add_choices(parser: argparse.ArgumentParser, language: Language) -> None:
             "用途：决定未指定的上下文和槽位",
         ).in_language(language),
     )
-    parser.add_argument(
-        "--mmproj",
-        metavar="FILE|none",
-        help=Text(
-            "the model's projector, so that images can be sent (llama.cpp); left out: the only "
-            "mmproj*.gguf beside the model",
-            "模型的投影器文件，用于发送图像（llama.cpp）；省略则用模型旁唯一的 mmproj*.gguf",
-        ).in_language(language),
-    )
+    if projector:
+        add_projector(parser, language)
     parser.add_argument(
         "--headroom",
         type=share,
@@ -78,6 +73,19 @@ def add_choices(parser: argparse.ArgumentParser, language: Language) -> None:
         help=Text(
             "share of each device that stays free (default: 20%%)",
             "每个设备保留的余量（默认 20%%）",
+        ).in_language(language),
+    )
+
+
+def add_projector(parser: argparse.ArgumentParser, language: Language) -> None:
+    """The file with which a model takes images."""
+    parser.add_argument(
+        "--mmproj",
+        metavar="FILE|none",
+        help=Text(
+            "the model's projector, so that images can be sent (llama.cpp); left out: the only "
+            "mmproj*.gguf beside the model",
+            "模型的投影器文件，用于发送图像（llama.cpp）；省略则用模型旁唯一的 mmproj*.gguf",
         ).in_language(language),
     )
 
@@ -98,7 +106,7 @@ def ask_of(args: argparse.Namespace, **more: Any) -> "Ask":
         quant=args.quant,
         engine=args.engine,
         wish=wish,
-        mmproj=args.mmproj,
+        mmproj=getattr(args, "mmproj", None),
         **more,
     )
 

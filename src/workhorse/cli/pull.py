@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
         help=said["connections"],
     )
     parser.add_argument("--revision", metavar="NAME", help=said["revision"])
-    add_choices(parser, language)
+    add_choices(parser, language, projector=False)
 
 
 def connections(word: str) -> int:

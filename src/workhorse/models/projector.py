@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 
 from workhorse.models.gguf import read_header_of
@@ -18,6 +19,7 @@ _TYPE = re.compile(rf"[-._]?({'|'.join(_TYPES)})(?=[-._]|$)", re.IGNORECASE)
 
 
 WIDTHS_MAX = 256  # no real one has as many
+FILES_MAX = 20_000  # of a folder that are looked at
 
 
 def read_projector(path: Path) -> Projector:
@@ -28,7 +30,8 @@ def read_projector(path: Path) -> Projector:
 def projectors_beside(model: Path) -> list[Path]:
     """The `mmproj….gguf` files in the model's folder, by name; none of one that cannot be read."""
     try:
-        files = [path for path in model.parent.iterdir() if is_projector_name(path.name)]
+        listed = islice(model.parent.iterdir(), FILES_MAX)
+        files = [path for path in listed if is_projector_name(path.name)]
     except OSError:
         return []
     return sorted(path for path in files if path.is_file())

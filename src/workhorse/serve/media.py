@@ -16,8 +16,10 @@ import msgspec
 _IMAGES = ("image_url", "input_image")
 _OTHERS = ("video_url", "input_video", "audio_url", "input_audio")
 _PLACES = ("url", "data")
-# A request without any of this has no media; letters may be written as `\\u005f`.
-_PERHAPS = re.compile(rb'_url|"input_|"source"|\\u00')
+# A request without any of this has no media; ASCII may be written as `\u005f` too.
+_SIGNS = (b"_url", b'"input_', b'"source"', b"\\u004", b"\\u005", b"\\u006", b"\\u007")
+# More values than a request with media has: each takes up to 232 bytes once it is read.
+_COMMAS_MAX = 1_000_000
 # The engines take base64 without a scheme too; that has no colon.
 _FAR = re.compile(r"[\0- ]*(?!data:)(http|[a-z][a-z0-9+.-]{0,63}:)", re.IGNORECASE)
 _NOT_READ = ("tools", "tool_choice", "response_format")
@@ -33,8 +35,10 @@ class Media:
 
 def media_in(body: bytes) -> Media | None:
     """What a request's body carries; None: it cannot be read, and an engine perhaps can."""
-    if not _PERHAPS.search(body):
+    if not any(sign in body for sign in _SIGNS):
         return Media()
+    if body.count(b",") > _COMMAS_MAX:
+        return None
     try:
         asked = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):

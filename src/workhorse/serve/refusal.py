@@ -71,7 +71,10 @@ def far_media(address: str) -> NotTaken:
 def unreadable() -> NotTaken:
     """The refusal of a request that may carry media and cannot be looked into."""
     return NotTaken(
-        Text("The request is no JSON that can be read.", "请求不是可读取的 JSON。"),
+        Text(
+            "The request is no JSON, or has more values than can be looked through for images.",
+            "请求不是 JSON，或包含的值过多，无法检查其中的图像。",
+        ),
         Text("Send one JSON document in UTF-8.", "请发送 UTF-8 编码的 JSON 文档。"),
         speaker="gateway",
     )
