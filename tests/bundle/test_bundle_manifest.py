@@ -77,8 +77,9 @@ def test_a_manifest_of_anything_is_refused_in_order(said: dict[str, Any]) -> Non
 
 
 def test_a_folder_that_is_no_bundle_is_told(tmp_path: Path) -> None:
+    (folder := tmp_path / "other").mkdir()
     with pytest.raises(Refusal, match="is no bundle") as told:
-        install(tmp_path, tmp_path / "p", Line())
+        install(folder, tmp_path / "p", Line())
     assert told.value.exit_code == 2
 
 

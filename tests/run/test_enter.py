@@ -86,7 +86,7 @@ def test_what_goes_wrong_is_one_line_and_127(arguments: tuple[str, ...], said: s
 
 
 def test_it_does_not_start_for_a_parent_that_has_ended() -> None:
-    done = enter_as("--", "true", parent=1)
+    done = enter_as("--", "true", parent=os.getpid() + 1)
     assert done.returncode == 127
     assert "ended while it started" in done.stderr
 
