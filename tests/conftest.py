@@ -32,10 +32,12 @@ hypothesis.settings.load_profile("untimed")
 def pytest_configure() -> None:
     """Make orphans ours: a grandchild whose parent died is seen and not lost.
 
-    And let Ctrl-C reach what the tests start, though whoever started the tests ignores it, as a
-    shell does for what runs in its background.
+    And let signals reach what the tests start, though whoever started the tests ignores them, as
+    nohup and a shell's background do.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
