@@ -6,16 +6,12 @@ CUDA is never fetched) is on an index of its own, which the machine may not reac
 
 import json
 import os
-import re
-import signal
-import subprocess
-import sys
-import time
 import urllib.request
 from pathlib import Path
 
 import pytest
 from qwen3_folder import write_qwen3
+from served import DEADLINE_S, served
 
 from workhorse.cli import main
 from workhorse.engines.supply.converter import converter
@@ -29,7 +25,6 @@ from workhorse.text import Text
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 VOCABULARY = "ggml-vocab-qwen2.gguf"
-DEADLINE_S = 120.0
 # Some 700 tokens: one chunk.
 HELD = "A server in the cellar answers questions. 地下室里的服务器回答问题。\n" * 40
 
@@ -126,14 +121,10 @@ def test_from_bf16_to_an_answer_in_four_bits(
 
 def answer_of(model: Path, home: Path) -> str:
     """What the served model says."""
-    said = home / "said.txt"
-    command = [sys.executable, "-m", "workhorse", "up", str(model), "--port", "0"]
-    command += ["--no-measure", "--skip-golden", "--context", "512", "--slots", "1", "--lang", "en"]
-    with said.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
-    try:
+    words = ("--skip-golden", "--context", "512", "--slots", "1")
+    with served(str(model), home / "said.txt", *words) as url:
         request = urllib.request.Request(
-            f"{address(process, said)}/v1/chat/completions",
+            f"{url}/v1/chat/completions",
             json.dumps(
                 {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
             ).encode(),
@@ -142,20 +133,3 @@ def answer_of(model: Path, home: Path) -> str:
         with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
             found: str = json.load(answer)["choices"][0]["message"]["content"]
             return found
-    finally:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(timeout=60)
-        finally:
-            process.kill()
-            process.wait()
-
-
-def address(process: subprocess.Popen[bytes], said: Path) -> str:
-    """Where the service is, once it says that it is ready."""
-    until_s = time.monotonic() + DEADLINE_S
-    while process.poll() is None and time.monotonic() < until_s:
-        if found := re.search(r"(http://127\.0\.0\.1:\d+)/v1 ", said.read_text()):
-            return found[1]
-        time.sleep(0.05)
-    raise AssertionError(said.read_text())
