@@ -276,7 +276,11 @@ class Work:
             self.tell.confirming(finished.kept)
             await self.arena.crown(self.given.plan)
             best = self.plan_with(finished.kept)
-            seen = await self.arena.challenge((), best, lambda found: len(found) >= FINAL_PAIRS)
+            # Not (): what has the same arithmetic has to answer alike, and this may not have it.
+            changed = {part.variable for change in finished.kept for part in change.parts}
+            seen = await self.arena.challenge(
+                changed, best, lambda found: len(found) >= FINAL_PAIRS
+            )
             pairs, because = seen.pairs, why_not_kept(seen)
         ratio, interval = shown(pairs)
         engine = self.plan_with(finished.kept).engine

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import Protocol
 
 from workhorse.engines.supply.builds import Build, Builds
 from workhorse.engines.supply.cuda_build import PluginSite, make_plugin
@@ -47,6 +46,7 @@ from workhorse.knowledge.cpu_variants import NATIVE, CpuVariant
 from workhorse.knowledge.engine_sources import EngineSource
 from workhorse.machine.fatbin import merged, read_gpu_code
 from workhorse.models.part_file import check_space, local_errors
+from workhorse.tell import Teller
 from workhorse.text import Text
 
 # Objects and programs of all targets (measured 2026-11: 680 MB).
@@ -55,16 +55,6 @@ WAIT_HEADER = "bounded_wait.h"
 
 # Called with the folder of the finished build: says that it answers, or raises why not.
 Prove = Callable[[Path, Manifest], None]
-
-
-class Teller(Protocol):
-    """Who tells the user how far we are."""
-
-    def stage(self, words: Text) -> None:
-        """The next stage begins."""
-
-    def progress(self, done: int, total: int | None) -> None:
-        """Steps or bytes of this stage."""
 
 
 @dataclass(frozen=True, slots=True)

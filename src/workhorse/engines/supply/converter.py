@@ -18,8 +18,9 @@ from workhorse.engines.supply.unpack import unpack
 from workhorse.errors import AppError
 from workhorse.knowledge.engine_environments import CPU, environments
 from workhorse.knowledge.engine_sources import EngineSource
-from workhorse.models.gguf_maker.job import Converter, Teller
+from workhorse.models.gguf_maker.job import Converter
 from workhorse.models.part_file import check_space, local_errors, sync_folder
+from workhorse.tell import Teller
 from workhorse.text import Text, same
 
 SCRIPT = "convert_hf_to_gguf.py"

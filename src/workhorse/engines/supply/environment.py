@@ -18,7 +18,6 @@ from typing import Literal
 from workhorse.codec import from_json, to_json
 from workhorse.doctor.gpu_code import code_for
 from workhorse.engines.supply.asked import Asked, ask
-from workhorse.engines.supply.build import Teller
 from workhorse.engines.supply.builds import ENVIRONMENT, Builds, disk_bytes
 from workhorse.engines.supply.packages import run_pip, write_requirements
 from workhorse.errors import EXIT_USAGE, AppError
@@ -26,6 +25,7 @@ from workhorse.knowledge.engine_environments import CPU, EnvironmentRecipe, hold
 from workhorse.knowledge.gpus import cards
 from workhorse.models.part_file import check_space, local_errors, sync_folder
 from workhorse.records import EngineBuild
+from workhorse.tell import Teller
 from workhorse.text import Text, same
 
 RECORD = ENVIRONMENT

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from workhorse.errors import EXIT_USAGE, AppError
 from workhorse.models.convert.source import is_weights, read_source, refuse_gguf
@@ -19,21 +19,12 @@ from workhorse.models.part_file import local_errors, sync_folder
 from workhorse.models.read import local_checkpoint, read_model
 from workhorse.models.refusals import shown
 from workhorse.records import Model
+from workhorse.tell import Teller
 from workhorse.text import Text
 from workhorse.units import MIB, show_bytes
 
 GgufType = Literal["bf16", "f16", "q8_0", "f32"]
 SPARE_BYTES = 64 * MIB  # a header with a large vocabulary
-
-
-class Teller(Protocol):
-    """Who tells the user how far we are."""
-
-    def stage(self, words: Text) -> None:
-        """The next stage begins."""
-
-    def progress(self, done: int, total: int | None) -> None:
-        """Bytes or steps of this stage."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
 from workhorse.errors import EXIT_USAGE, AppError
 from workhorse.models.gguf import read_gguf, read_header_of
@@ -47,6 +46,7 @@ from workhorse.models.quantize.work import do, needed
 from workhorse.models.refusals import shown
 from workhorse.plan.quality import Quality
 from workhorse.records import Model, Tensor
+from workhorse.tell import Teller
 from workhorse.text import Text
 from workhorse.units import MIB
 
@@ -55,16 +55,6 @@ SAVE_CHUNKS = 8  # a killed run loses so many at most
 HELD_CHUNKS = 32
 HEADER_SPARE_BYTES = 4 * MIB
 _WHOLE_NAME = re.compile(r"[-._](?:f16|bf16|f32|fp16)$", re.IGNORECASE)
-
-
-class Teller(Protocol):
-    """Who tells the user how far we are."""
-
-    def stage(self, words: Text) -> None:
-        """The next stage begins."""
-
-    def progress(self, done: int, total: int | None) -> None:
-        """Bytes or chunks of this stage."""
 
 
 @dataclass(frozen=True, slots=True)

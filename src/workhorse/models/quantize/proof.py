@@ -6,9 +6,10 @@ from pathlib import Path
 
 from workhorse.errors import AppError
 from workhorse.models.gguf_maker.origin import Origin
-from workhorse.models.quantize.job import Ground, Teller, compare
+from workhorse.models.quantize.job import Ground, compare
 from workhorse.models.refusals import shown
 from workhorse.records import Finding
+from workhorse.tell import Teller
 from workhorse.text import Text
 
 PROMPTS = "prompts.txt"
