@@ -1,12 +1,11 @@
 """What the user declares of a service in a TOML file: address, limits, templates, the guard."""
 
-import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
+from workhorse.codec import mistake_in_words
 from workhorse.config import HOST, PORT
 from workhorse.errors import EXIT_USAGE, AppError
 from workhorse.text import Text, same
@@ -145,7 +144,7 @@ def read_settings(path: Path) -> Settings:
     try:
         settings = msgspec.toml.decode(document, type=Settings)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _unusable(path, _in_words(str(error))) from error
+        raise _unusable(path, mistake_in_words(str(error))) from error
     folder, serve = path.absolute().parent, settings.serve
     # A service is started in another folder than the one in which its settings were written.
     serve = msgspec.structs.replace(
@@ -154,65 +153,6 @@ def read_settings(path: Path) -> Settings:
         private_key=serve.private_key and str(folder / serve.private_key),
     )
     return msgspec.structs.replace(settings, serve=serve)
-
-
-# What msgspec says of a value (0.20, 2026-11), and the same for who wrote the file.
-_AT = re.compile(r" - at `\$\.?(.*)`$")
-_KINDS = {
-    "int": Text("a whole number", "整数"),
-    "float": Text("a number", "数字"),
-    "bool": Text("true or false", "true 或 false"),
-    "str": Text("a text in quotes", "带引号的文本"),
-    "array": Text("an array", "数组"),
-    "object": Text("a table", "表"),
-}
-_BOUNDS = {
-    ">=": Text("at least", "不小于"),
-    "<=": Text("at most", "不大于"),
-    ">": Text("more than", "大于"),
-    "<": Text("less than", "小于"),
-}
-_WORDS: tuple[tuple[str, Callable[[str, re.Match[str]], Text]], ...] = (
-    (
-        r"Object contains unknown field `(.*)`",
-        lambda at, m: Text(
-            f"there is no setting `{at}{'.' if at else ''}{m[1]}`",
-            f"没有名为 `{at}{'.' if at else ''}{m[1]}` 的配置项",
-        ),
-    ),
-    (
-        r"Object missing required field `(.*)`",
-        lambda at, m: Text(f"`{at}` lacks its `{m[1]}`", f"`{at}` 缺少 `{m[1]}`"),
-    ),
-    (
-        r"Expected `(int|float|bool|str|array|object)(?: \| null)?`, got `.*`",
-        lambda at, m: Text(f"`{at}` has to be {_KINDS[m[1]].en}", f"`{at}` 应为{_KINDS[m[1]].zh}"),
-    ),
-    (
-        r"Expected `.*` (>=|<=|>|<) (\S+)",
-        lambda at, m: Text(
-            f"`{at}` has to be {_BOUNDS[m[1]].en} {m[2]}", f"`{at}` 应{_BOUNDS[m[1]].zh} {m[2]}"
-        ),
-    ),
-    (
-        r"Invalid enum value (.*)",
-        lambda at, m: Text(f"`{at}` cannot be {m[1]}", f"`{at}` 不能是 {m[1]}"),
-    ),
-    (
-        r"Expected `str` matching regex .*",
-        lambda at, _: Text(f"`{at}` is not written as it has to be", f"`{at}` 的写法不正确"),
-    ),
-)
-
-
-def _in_words(said: str) -> Text:
-    """What the reader of the file says, in plain words where they are known."""
-    place = _AT.search(said)
-    at, what = (place[1], said[: place.start()]) if place else ("", said)
-    for pattern, words in _WORDS:
-        if match := re.fullmatch(pattern, what, re.DOTALL):
-            return words(at, match)
-    return same(said)
 
 
 def _unusable(path: Path, why: Text, next_step: Text | None = None) -> AppError:
