@@ -140,7 +140,9 @@ class Others:
         """This moment (proc(5), /proc/stat: columns 4 and 5 of a CPU are idle and iowait)."""
         counts = [int(word) for word in Path("/proc/stat").read_text().split()[1:9]]
         busy_s = (sum(counts) - counts[3] - counts[4]) / TICKS_PER_S
+        reaped = os.times()  # what ended meanwhile is in no tree any more
         ours_s = sum(cpu_s(pid) for pid in tree(os.getpid()))
+        ours_s += reaped.children_user + reaped.children_system
         return cls(busy_s, ours_s, time.monotonic())
 
     def cpus_since(self) -> float:
