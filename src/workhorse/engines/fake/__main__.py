@@ -50,6 +50,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("--load-s", type=float, default=0, help="answers 503 so long")
     add("--batch-slowdown", type=float, default=0, help="share added to the gap per busy slot")
     add("--error-rate", type=float, default=0, help="share of requests that get a 500")
+    add("--hang-rate", type=float, default=0, help="share of requests that get no answer")
+    add("--garbage-rate", type=float, default=0, help="share that get one token over and over")
     add("--seed", type=int, default=0)
     add("--answer-tokens", type=int, help="length of an answer that ends by itself")
     add("--embeddings", action="store_true")
@@ -58,6 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--hang", action="store_true", help="/health never answers")
     add("--die-at-start", action="store_true", help="fails as on a missing model file")
     add("--die-after-tokens", type=int, help="killed after so many tokens of all answers")
+    add("--die-of", metavar="WORDS", help="killed by a prompt that holds these words")
     add("--fail-after-tokens", type=int, help="an answer ends in an error after so many tokens")
     add(
         "--ignore-sigterm",
@@ -85,10 +88,13 @@ def behaviour_of(args: argparse.Namespace) -> Behaviour:
         load_s=args.load_s,
         batch_slowdown=args.batch_slowdown,
         error_rate=args.error_rate,
+        hang_rate=args.hang_rate,
+        garbage_rate=args.garbage_rate,
         seed=args.seed,
         answer_tokens=args.answer_tokens,
         embeddings=args.embeddings,
         die_after_tokens=args.die_after_tokens,
+        die_of=args.die_of,
         fail_after_tokens=args.fail_after_tokens,
         hang=args.hang,
         garbage=args.garbage,

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from workhorse.engines.fake.ask import Ask, Refused
+from workhorse.engines.fake.tokens import to_text
 from workhorse.engines.fake.wire import Answer, End, Ending, Timings
 
 BATCH_TOKENS = 512  # how often prefill reports progress and can be given up, as with `-b 512`
@@ -31,10 +32,13 @@ class Behaviour:
     load_s: float = 0.0
     batch_slowdown: float = 0.0  # each further busy slot lengthens the gap by this share
     error_rate: float = 0.0  # share of requests that get a 500
+    hang_rate: float = 0.0  # share that never get an answer
+    garbage_rate: float = 0.0  # share that are answered with one token over and over
     seed: int = 0
     answer_tokens: int | None = None  # length of an answer that ends by itself
     embeddings: bool = False
     die_after_tokens: int | None = None  # of all answers together
+    die_of: str | None = None  # killed by a prompt that holds these words
     fail_after_tokens: int | None = None  # of one answer, which then ends with an error event
     stall_after_tokens: int | None = None  # of all answers together; nothing is said any more
     hang: bool = False  # /health gets no answer
@@ -168,6 +172,12 @@ class Decoder:
         )
         return End(words.ending, words.stop_word, slot, words.pieces, timings)
 
+    def read(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Take in what is asked, which may be the end."""
+        words = self.behaviour.die_of
+        if words is not None and any(words in to_text(prompt) for prompt in prompts):
+            _die()
+
     def _schedule(self, answer: Answer, words: Words, start_s: float) -> Schedule:
         prefill_s = answer.prompt_tokens * self.behaviour.prefill_s_per_token
         first_s = start_s + prefill_s + self.behaviour.ttft_s
@@ -200,10 +210,14 @@ class Decoder:
     def _count(self, number: int) -> None:
         self._tokens_made += 1
         if self._tokens_made == self.behaviour.die_after_tokens:
-            # As the kernel ends a process that took too much memory: no word, no clean-up.
-            os.kill(os.getpid(), signal.SIGKILL)
+            _die()
         if number == self.behaviour.fail_after_tokens:
             raise Refused("told to fail in the middle", "server_error")
+
+
+def _die() -> None:
+    """As the kernel ends a process that took too much memory: no word, no clean-up."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def _until(due_s: float) -> None:

@@ -175,9 +175,8 @@ class Server:
         async def completions(request: web.Request) -> web.StreamResponse:
             arrived_s = asyncio.get_running_loop().time()
             ask = read_ask(kind, read_json(await request.read()))
-            if self.chance.random() < self.behaviour.error_rate:
-                raise Refused("told to fail", "server_error")
-            works = self._works(ask)
+            self.decoder.read(ask.prompts)
+            works = self._works(ask, garbage=await self._misfortune())
             if ask.stream:
                 return await self._stream(request, ask, works, arrived_s)
             ends = await self._run(ask, works, arrived_s, _unsent)
@@ -189,6 +188,16 @@ class Server:
             return web.json_response(wholes[0])
 
         return completions
+
+    async def _misfortune(self) -> bool:
+        """Whatever this request is told to meet: an error, silence; True: it answers garbage."""
+        told, drawn = self.behaviour, self.chance.random()
+        if drawn < told.error_rate:
+            raise Refused("told to fail", "server_error")
+        drawn -= told.error_rate
+        if drawn < told.hang_rate:
+            await asyncio.get_running_loop().create_future()  # until its client leaves
+        return told.garbage or 0 <= drawn - told.hang_rate < told.garbage_rate
 
     async def _stream(
         self, request: web.Request, ask: Ask, works: Sequence[Work], arrived_s: float
@@ -232,7 +241,7 @@ class Server:
             raise failed.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    def _works(self, ask: Ask) -> list[Work]:
+    def _works(self, ask: Ask, *, garbage: bool) -> list[Work]:
         answer_id, created = f"chatcmpl-{secrets.token_urlsafe(24)}", int(time.time())
         works: list[Work] = []
         for prompt in ask.prompts:
@@ -257,10 +266,13 @@ class Server:
                     return_tokens=ask.return_tokens,
                     include_usage=ask.include_usage,
                 )
-                works.append(Work(answer, self._words(ask, prompt, choice, room_tokens)))
+                words = self._words(ask, prompt, choice, room_tokens, garbage=garbage)
+                works.append(Work(answer, words))
         return works
 
-    def _words(self, ask: Ask, prompt: Sequence[int], choice: int, room_tokens: int) -> Words:
+    def _words(
+        self, ask: Ask, prompt: Sequence[int], choice: int, room_tokens: int, *, garbage: bool
+    ) -> Words:
         limit = room_tokens if ask.limit_tokens is None else min(ask.limit_tokens, room_tokens)
         pieces, ended = say(
             prompt,
@@ -269,7 +281,7 @@ class Server:
             natural=not ask.ignore_eos,
             length=self.behaviour.answer_tokens,
         )
-        if self.behaviour.garbage:
+        if garbage:
             pieces = [GARBAGE] * len(pieces)
         pieces, stop_word = cut_at_stop(pieces, ask.stops)
         return Words(pieces, "word" if stop_word else "eos" if ended else "limit", stop_word)
