@@ -16,6 +16,7 @@ Cause = Literal[
     "no answer",  # errors and time-outs, more often than the job allows
     "not valid",  # answers came, none of them had the form that was asked for
     "crashed",  # the engine ended each time this item was asked
+    "template",  # the template's own code failed on it
     "cancelled",
 ]
 
@@ -31,7 +32,9 @@ class NewItem(msgspec.Struct, frozen=True, kw_only=True):
     source: str  # where it comes from, for people: `handbook/fans.pdf`, `mail.xlsx row 17`
     kind: Literal["text", "request"] = "text"
     content: str | None = None
-    media_type: str = "text/plain"  # what the reader made of it: text/markdown, text/x-python …
+    # What the reader made of it: text/markdown, text/x-python … A text whose file is not UTF-8
+    # tells so, `text/x-python; charset=gb18030`: what replaces the document is written in it again.
+    media_type: str = "text/plain"
     reason: "Reason | None" = None
 
 

@@ -156,7 +156,8 @@ class Ledger(Items):
                 )
             ended_unix_s = None if state in ("stopped", "running") else now_unix_s
             connection.execute(
-                "UPDATE job SET state = ?, ended_unix_s = ?, cancelling = 0 WHERE number = ?",
+                "UPDATE job SET state = ?1, ended_unix_s = ?2, "
+                "cancelling = cancelling AND ?1 = 'stopped' WHERE number = ?3",
                 (state, ended_unix_s, number),
             )
         self._file.settle()

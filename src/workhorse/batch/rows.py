@@ -36,7 +36,7 @@ def item_of(row: tuple[Any, ...], content: bytes | None, result: bytes | None) -
         id=name,
         source=source,
         kind=kind,
-        content="" if content is None else unpacked(content).decode("utf-8", "surrogatepass"),
+        content="" if content is None else unpacked(content).decode(),
         media_type=media_type,
         state=state,
         attempts=attempts,
@@ -67,8 +67,8 @@ def job_of(row: tuple[Any, ...], counts: Counts) -> JobRecord:
 
 
 def content_bytes(content: str) -> bytes:
-    """A text as bytes; half a surrogate pair, which a broken file may hold, goes in and out."""
-    return content.encode("utf-8", "surrogatepass")
+    """A text as bytes; half a surrogate pair, which no engine takes, becomes a question mark."""
+    return content.encode("utf-8", "replace")
 
 
 def clean(words: str) -> str:
