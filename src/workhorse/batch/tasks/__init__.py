@@ -13,7 +13,7 @@ TASKS: dict[str, str] = {
     "classify": "classify",
     "extract": "extract",
     "summary": "summary",
-    "translate": "transform",
+    "translate": "translate",
 }
 
 

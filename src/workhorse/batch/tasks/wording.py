@@ -47,7 +47,7 @@ class Wording:
         prompts = self.template.prompts[language]
         told = {"language": self._written_in(language)} | self._values[language]
         return [
-            {"role": "system", "content": fill(prompts[SYSTEM], told).strip()},
+            {"role": "system", "content": fill(prompts[SYSTEM], told | values).strip()},
             {"role": "user", "content": fill(prompts[prompt], told | values).strip()},
         ]
 
