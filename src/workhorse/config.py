@@ -68,6 +68,11 @@ class Places:
         return self.data / "service-1.sqlite"  # the number: of the tables' form
 
     @property
+    def templates(self) -> Path:
+        """The user's own templates for batch jobs."""
+        return self.data / "templates"
+
+    @property
     def states(self) -> Path:
         """What engines have computed of declared templates; no other prompt is kept."""
         return self.data / "states"

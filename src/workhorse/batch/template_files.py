@@ -39,7 +39,14 @@ def find_template(name: str, own: Path) -> Found:
         for folder in (own, SHIPPED):
             path = folder / f"{name}{SUFFIX}"
             if path.is_file():
-                return _read(path, own=folder is own)
+                found = _read(path, own=folder is own)
+                if found.template.name != name:
+                    its = found.template.name
+                    raise unusable(
+                        str(path),
+                        Text(f"its `name` is {its}, not {name}", f"`name` 为 {its}，而不是 {name}"),
+                    )
+                return found
     names = ", ".join(template_names(own))
     raise AppError(
         Text(f"There is no template {name}.", f"没有模板 {name}。"),
@@ -80,7 +87,7 @@ def settle_options(template: Template, given: Mapping[str, Any], folder: Path) -
 
 
 def write_template(name: str, origin: Found, own: Path) -> Path:
-    """A copy of a template under a name of the user's own, to be edited; AppError if it is taken."""
+    """A copy of a template under another name, for its user to edit; AppError if it is taken."""
     if not NAME.fullmatch(name):
         raise AppError(
             Text(f"{name!r} is no name for a template.", f"{name!r} 不能用作模板名。"),

@@ -53,6 +53,10 @@ VERBS: dict[str, Text] = {
     "diagnose": Text(
         "find the cause of a failure in a log, and the fix", "从日志找出故障原因与解决办法"
     ),
+    "templates": Text(
+        "show what batch jobs can do with documents, and write templates of your own",
+        "查看批处理模板，编写自己的模板",
+    ),
     "tune": Text(
         "find the settings that are fastest here, by trying them one at a time",
         "逐项试验，找出本机最快的设置",
