@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import stat
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,17 +10,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import builders
+from workhorse.bench import load
 from workhorse.engines.find import binary_build
 from workhorse.plan.planner import make_plan
 from workhorse.plan.wish import Wish
-from workhorse.records import Core, Machine, Plan
+from workhorse.records import Core, Machine, Plan, Run
+from workhorse.run.process import EngineProcess
 from workhorse.text import Text
 from workhorse.tune.given import Given
 from workhorse.tune.trial import Change, Constraints, Goal, Pair, Trial
 from workhorse.units import GIB
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 # As llama-server lists its settings, those that the tuner moves.
 KNOWN = (
     *("--ctx-size N", "--parallel N", "--model F", "--port N", "--host H", "--alias NAME"),
@@ -84,6 +89,39 @@ def given(program: Path, goal: Goal = "decode", ram_bytes: int = 32 * GIB) -> Gi
     machine = two_cores(ram_bytes)
     constraints = Constraints(2048, 1, 0.2)
     return Given(machine, builders.model(), plan_on(machine, program), goal, constraints)
+
+
+def speak_as_told(patch: pytest.MonkeyPatch) -> None:
+    """Rounds take as long as the fake engine's own clock says: what it was told to take.
+
+    All else about them is real. Other work on this machine decides nothing then.
+    """
+
+    noise = random.Random(7)  # the same each time: no two rounds of a real machine are alike
+
+    async def measure_round(*asked: Any) -> list[Run]:
+        runs = await load.measure_round(*asked)
+        return [as_told(run, noise.uniform(0.98, 1.02)) for run in runs]
+
+    patch.setattr("workhorse.tune.side.measure_round", measure_round)
+    # Nobody is overdue for waiting for a turn, and a death may need a while to be known.
+    patch.setattr("workhorse.tune.experiment.LEAST_SLOW_S", PATIENCE_S)
+    ends_within = EngineProcess.ends_within
+
+    async def patiently(process: EngineProcess, wait_s: float) -> bool:
+        return await ends_within(process, max(wait_s, 120.0))
+
+    patch.setattr(EngineProcess, "ends_within", patiently)
+
+
+def as_told(run: Run, times: float) -> Run:
+    """The run with so many times the times of the engine's clock, evenly spread."""
+    if run.error is not None or run.engine_decode_s is None:
+        return run
+    first_s, decode_s = times * (run.engine_prefill_s or 0.0), times * run.engine_decode_s
+    gaps = max(1, len(run.arrivals_s) - 1)
+    arrivals_s = tuple(first_s + decode_s * n / gaps for n in range(len(run.arrivals_s)))
+    return replace(run, arrivals_s=arrivals_s, end_s=first_s + decode_s, sent_s=None)
 
 
 class Listener:
