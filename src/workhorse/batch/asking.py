@@ -6,6 +6,7 @@ a service that is down are waited for. What may be its own fault uses up one of 
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ AWAY_LIMIT_S = 30 * 60.0
 UNASKED_S = 300.0
 # The supervisor learns of an engine's death from the system at once; this is plenty.
 LOOKS, LOOK_PAUSE_S = 4, 0.5
+DEATHS_KEPT = 8
 # What any model answers if anything is answered at all.
 PROBE_PATH, PROBE_TOKENS = "/v1/chat/completions", 1
 LOST: Fate = "lost"
@@ -95,6 +97,7 @@ class Asker:
         self.waiting = 0  # requests that wait for their turn
         self.under_way = 0
         self.embeds = True  # until the service says that its model cannot
+        self.deaths_s: deque[float] = deque(maxlen=DEATHS_KEPT)  # of engines, the latest
         self.refused = 0  # that the service had no room for and that wait to ask again
         self._pace = pace
         self._patience = patience or Patience()
@@ -112,7 +115,7 @@ class Asker:
             began_s = asyncio.get_running_loop().time()
             seen = await self.client.look()
             if seen is not None and seen.ready is not False:
-                self._restarts = seen.restarts
+                self._saw(seen.restarts)
                 self._away_since_s = None
                 return
             waits += 1
@@ -181,11 +184,10 @@ class Asker:
         except LostError as error:
             reply, fate = _unsaid(str(error)), LOST
         except SlowError:
-            words = f"no answer within {show_duration(limit_s)}"
-            if not await self._answers_others(sent_s):
-                return Got("away", _unsaid(words), loop.time() - sent_s)
             tries.slow += 1
-            return Got("own", _unsaid(words), loop.time() - sent_s)
+            fate = await self._why_slow(sent_s)
+            words = f"no answer within {show_duration(limit_s)}"
+            return Got(fate, _unsaid(words), loop.time() - sent_s)
         else:
             fate = fate_of(reply)
         if fate == "lost":
@@ -196,6 +198,7 @@ class Asker:
             self._pace.refused(reply.retry_after_s)
         if fate != "away":
             self._away_since_s = None
+        if fate == "answered" and not beside:
             self._latest_sent_s = max(self._latest_sent_s, sent_s)
         return Got(fate, reply, loop.time() - sent_s)
 
@@ -233,13 +236,14 @@ class Asker:
         self._changed()  # its turn is free for another
         await asyncio.sleep(seconds)
 
-    async def _answers_others(self, sent_s: float) -> bool:
-        """Is it this request alone that the service leaves without an answer?
+    async def _why_slow(self, sent_s: float) -> Fate:
+        """What it means that a request got no answer in its time.
 
-        So it is when one that was sent later was answered, or when a small one is answered now.
+        It is the request's own when one that was sent later was answered, or a small one is now;
+        else the service is busy with others, or as good as away.
         """
         if self._latest_sent_s > sent_s:
-            return True
+            return "own"
         body: dict[str, object] = {
             "messages": [{"role": "user", "content": "Hello"}],
             "max_tokens": PROBE_TOKENS,
@@ -247,14 +251,18 @@ class Asker:
         if self.client.service.model is not None:
             body["model"] = self.client.service.model
         data = msgspec.json.encode(body)
+        limit_s = self._patience.limit_s(len(data), PROBE_TOKENS)
         try:
             async with self._turn():
-                reply = await self.client.post(
-                    PROBE_PATH, data, self._patience.limit_s(len(data), PROBE_TOKENS)
-                )
-        except (AwayError, LostError, SlowError):
-            return False
-        return fate_of(reply) not in ("away", "busy", "lost")
+                fate = fate_of(await self.client.post(PROBE_PATH, data, limit_s))
+        except (AwayError, LostError):
+            return "away"
+        except SlowError:
+            fate = "busy"
+        if fate in ("busy", "away", "lost"):
+            seen = await self.client.look()
+            return "busy" if seen is not None and seen.ready else "away"
+        return "own"
 
     async def _engine_died(self, restarts: float | None) -> bool:
         """Has the engine ended since `restarts` was seen? Else the request was lost alone."""
@@ -264,10 +272,17 @@ class Asker:
             seen = await self.client.look()
             if seen is None or seen.restarts is None:
                 return True  # the service itself has gone, or cannot be asked how it is
-            self._restarts = seen.restarts
-            if restarts is None or seen.restarts != restarts or not seen.ready:
+            self._saw(seen.restarts)
+            if restarts is None or seen.restarts != restarts or not seen.whole:
                 return True
         return False
+
+    def _saw(self, restarts: float | None) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if self._restarts is not None and restarts is not None:
+            more = min(DEATHS_KEPT, max(0, round(restarts - self._restarts)))
+            self.deaths_s.extend([now_s] * more)
+        self._restarts = restarts
 
 
 def said(reply: Reply) -> Reason:

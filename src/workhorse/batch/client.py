@@ -17,6 +17,9 @@ from workhorse.units import MIB
 CONNECT_S = 10.0
 LOOK_S = 30.0  # for a page that takes no slot
 ANSWER_BYTES_MAX = 64 * MIB
+# In the gateway's metrics (`serve/gauges.py`).
+RESTARTS, STATE = "workhorse_engine_restarts_total", "workhorse_engine_state"
+OURS = (RESTARTS, STATE, "workhorse_slot_context_tokens")
 PRIORITY = {"X-Priority": "batch"}  # those of people go first (`serve/proxy.py`)
 
 
@@ -36,9 +39,10 @@ class SlowError(Exception):
 class Seen:
     """What the service's metrics say of the model's engines; None: it does not say."""
 
-    restarts: float | None
-    ready: bool | None
-    context_tokens: int | None
+    restarts: float | None = None
+    ready: bool | None = None  # one of them at least
+    whole: bool | None = None  # all of them are
+    context_tokens: int | None = None
 
 
 class Client:
@@ -85,7 +89,7 @@ class Client:
         status, page = await self.get("/metrics")
         if status is None:
             return None
-        return read_metrics(page, self.service.model) if status == 200 else Seen(None, None, None)
+        return read_metrics(page, self.service.model) if status == 200 else Seen()
 
     async def get(self, path: str) -> tuple[int | None, bytes]:
         """Status and body of a page; the status is None when nobody answers."""
@@ -112,7 +116,8 @@ class Client:
         settings = props.get("default_generation_settings")
         if isinstance(settings, dict) and (found := _positive(settings.get("n_ctx"))):
             return found
-        for model in models.get("data") or ():
+        listed = models.get("data")
+        for model in listed if isinstance(listed, list) else ():
             if isinstance(model, dict) and self.service.model in (None, model.get("id")):
                 meta = model.get("meta")
                 told = meta.get("n_ctx") if isinstance(meta, dict) else None
@@ -135,23 +140,25 @@ def read_metrics(page: bytes, model: str | None) -> Seen:
     """What our gateway's metrics say of a model; all None for another service's."""
     restarts = context_tokens = None
     states: dict[str, float] = {}
+    # The library reads letter by letter, and most of the page is histograms.
+    ours = [line for line in page.decode(errors="replace").splitlines() if line.startswith(OURS)]
     try:
-        for family in text_string_to_metric_families(page.decode(errors="replace")):
-            if not family.name.startswith("workhorse_"):
-                continue
-            for sample in family.samples:
-                if sample.labels.get("model", model) != model and model is not None:
-                    continue
-                if sample.name == "workhorse_engine_restarts_total":
-                    restarts = (restarts or 0.0) + sample.value
-                elif sample.name == "workhorse_engine_state":
-                    states[sample.labels.get("state", "")] = sample.value
-                elif sample.name == "workhorse_slot_context_tokens":
-                    context_tokens = int(sample.value)
-    except ValueError:  # no metrics at all
-        return Seen(None, None, None)
-    ready = states.get("ready", 0) == sum(states.values()) if states else None
-    return Seen(restarts, ready, context_tokens)
+        families = list(text_string_to_metric_families("\n".join(ours) + "\n"))
+    except (ValueError, IndexError):
+        return Seen()
+    for sample in (sample for family in families for sample in family.samples):
+        if model is not None and sample.labels.get("model") != model:
+            continue
+        if sample.name == RESTARTS:
+            restarts = (restarts or 0.0) + sample.value
+        elif sample.name == STATE:
+            states[sample.labels.get("state", "")] = sample.value
+        else:
+            context_tokens = int(sample.value)
+    if not states:
+        return Seen(restarts, context_tokens=context_tokens)
+    ready = states.get("ready", 0)
+    return Seen(restarts, ready > 0, ready == sum(states.values()), context_tokens)
 
 
 async def _whole(response: aiohttp.ClientResponse) -> bytes:

@@ -18,6 +18,7 @@ from workhorse.batch.passing import pass_on
 from workhorse.batch.task import ItemFailed, NotValid, Task
 from workhorse.batch.tools import ItemTools
 from workhorse.errors import AppError
+from workhorse.run.policy import STEADY_S
 from workhorse.text import Text
 from workhorse.units import MIB
 
@@ -27,6 +28,10 @@ ITEMS_MOST, TEXT_MOST_BYTES = 512, 256 * MIB
 AHEAD, AHEAD_SHARE = 2, 0.25
 # So many different items in a row, each alone, and the engine died of every one: it is not them.
 CRASHES_MOST = 5
+# A supervisor gives an engine up that dies too often before it has run a while. After so many
+# deaths the next suspect waits until that while is over; the service is not ours alone.
+DEATHS_MOST = 3
+CALM_S = STEADY_S + 10.0
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +57,9 @@ class Crew:
         self._ended, self._clock = ended, clock
         self._changed = asyncio.Event()
         self._running: dict[asyncio.Task[None], tuple[Item, ItemTools]] = {}
-        self._suspects: deque[Item] = deque()
-        self._alone = False  # the one that runs runs alone
+        self._lost: list[Item] = []  # of those that run: they were at an engine that died
+        self._suspects: deque[list[Item]] = deque()  # groups, to be run apart
+        self._apart = 0  # so many of such a group were begun; 0: anything may run
         self._dry = False  # nothing was due when we looked
         self._stopping = False  # nothing more is begun, what runs is ended
         self._trouble: Exception | None = None
@@ -80,11 +86,15 @@ class Crew:
                     await self._changed.wait()
                     continue
                 due_unix_s = await self._store.do(self._ledger.due, self._job_id)
-                if due_unix_s is None:
+                waits_s = [] if due_unix_s is None else [due_unix_s - self._clock()]
+                if self._lost or self._suspects:
+                    waits_s.append(self._calm_in_s())
+                if not waits_s:
                     return True
                 self._dry = False
-                await self._wait(due_unix_s - self._clock())
+                await self._wait(min(waits_s))
         finally:
+            self._stopping = True
             for one in tuple(self._running):
                 one.cancel()
             await asyncio.gather(*self._running, return_exceptions=True)
@@ -103,27 +113,40 @@ class Crew:
 
     async def _begin_one(self) -> bool:
         """Begin an item; False: not now."""
-        if self._suspects:
-            if self._running:
-                return False
-            self._begin(self._suspects.popleft(), alone=True)
-            return True
-        if self._alone or self._dry or not self._wants_more():
+        if (self._lost or self._suspects) and self._calm_in_s() <= 0:
+            if not self._running:
+                self._begin_apart()
+                return True
+            return False
+        if self._apart or self._dry or not self._wants_more():
             return False
         item = await self._store.do(self._ledger.lease, self._job_id, self._owner, self._clock())
         if item is None:
             self._dry = True
         elif item.attempts:
-            self._suspects.append(item)  # an engine has died of it before
+            self._suspects.append([item])  # an engine has died of it before
         else:
-            self._begin(item, alone=False)
+            self._begin(item)
         return item is not None
+
+    def _begin_apart(self) -> None:
+        """Run the next group of suspects, and nothing else."""
+        if self._lost:
+            half = (len(self._lost) + 1) // 2
+            halves = self._lost[:half], self._lost[half:]
+            self._suspects.extendleft(one for one in reversed(halves) if one)
+            self._lost = []
+        group = self._suspects.popleft()
+        self._apart = len(group)
+        for item in group:
+            self._begin(item)
 
     def _wants_more(self) -> bool:
         asker = self._asker
         if not self._running:
             return True
-        if asker.is_away or len(self._running) >= ITEMS_MOST:
+        in_hand = len(self._running) + len(self._lost) + sum(len(one) for one in self._suspects)
+        if asker.is_away or in_hand >= ITEMS_MOST:
             return False
         if sum(len(item.content) for item, _ in self._running.values()) >= TEXT_MOST_BYTES:
             return False
@@ -131,30 +154,39 @@ class Crew:
         thinking = sum(not tools.is_asking for _, tools in self._running.values())
         return asker.waiting + asker.refused < ahead and thinking < ahead
 
-    def _begin(self, item: Item, *, alone: bool) -> None:
+    def _calm_in_s(self) -> float:
+        """When the engine may be put at risk again; 0: now."""
+        now_s = asyncio.get_running_loop().time()
+        recent_s = [died_s for died_s in self._asker.deaths_s if now_s - died_s < CALM_S]
+        return recent_s[-1] + CALM_S - now_s if len(recent_s) >= DEATHS_MOST else 0.0
+
+    def _begin(self, item: Item) -> None:
         tools = self._tools(item)
-        self._alone = alone
-        work = asyncio.create_task(self._work(item, tools, alone=alone))
+        work = asyncio.create_task(self._work(item, tools))
         self._running[work] = item, tools
         work.add_done_callback(self._over)
 
     def _over(self, work: asyncio.Task[None]) -> None:
         del self._running[work]
-        self._alone = self._dry = False
+        self._dry = False
+        if not self._running:
+            self._apart = 0
         self._changed.set()
-        if not work.cancelled() and (error := work.exception()) is not None:
-            self.stop(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+        error = None if work.cancelled() else work.exception()
+        if error is not None or (work.cancelled() and not self._stopping):
+            # A fault of ours: the item has no end, so the job must not have one.
+            self.stop(error if isinstance(error, Exception) else RuntimeError(repr(work)))
 
-    async def _work(self, item: Item, tools: ItemTools, *, alone: bool) -> None:
+    async def _work(self, item: Item, tools: ItemTools) -> None:
         """One item, to its end."""
         try:
-            if alone:
+            if self._apart:
                 await self._asker.well()
             ended = await self._try(item, tools)
             if isinstance(ended, AppError):
                 self.stop(ended)
             elif isinstance(ended, EngineDied):
-                await self._crash(item, tools, alone=alone)
+                await self._crash(item, tools)
             else:
                 await self._keep(item, tools, ended)
         except AppError as error:  # the ledger's
@@ -190,10 +222,10 @@ class Crew:
         if kept:
             self._ended("done" if isinstance(ended, Result) else "failed")
 
-    async def _crash(self, item: Item, tools: ItemTools, *, alone: bool) -> None:
+    async def _crash(self, item: Item, tools: ItemTools) -> None:
         """The engine died while it had a request of the item."""
-        if not alone:
-            self._suspects.append(item)
+        if self._apart != 1:
+            self._lost.append(item)
             return
         self._crashed.add(item.number)
         if len(self._crashed) >= CRASHES_MOST:

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from workhorse.serve.fair_order import BATCH_YIELDS_S
+
 # What has become of one request:
 Fate = Literal[
     "answered",  # with 200
@@ -48,7 +50,8 @@ RETRY_AFTER_MOST_S = 60.0  # look again, whatever the service says
 ASSUMED_S_PER_TOKEN = 2.0
 PROMPT_SHARE = 1 / 16
 BYTES_PER_TOKEN = 3.0
-FLOOR_S = 120.0
+# A request of a batch lets people go first for so long; then it still has to get a slot.
+FLOOR_S = 2 * BATCH_YIELDS_S
 TIMES_EXPECTED = 8.0
 LIMIT_MOST_S = 6 * 3600.0
 LEARN_FROM, LEARNED_AT_LEAST = 64, 4
@@ -158,10 +161,10 @@ class Patience:
     def limit_s(self, prompt_bytes: int, output_tokens: int, slow: int = 0) -> float:
         """The time for a request; doubled for each time (`slow`) that it ran out before."""
         cost = prompt_bytes / BYTES_PER_TOKEN * PROMPT_SHARE + output_tokens
-        slowest_s = ASSUMED_S_PER_TOKEN
+        each_s = ASSUMED_S_PER_TOKEN
         if len(self._s_per_token) >= LEARNED_AT_LEAST:
-            slowest_s = max(self._s_per_token)
-        limit_s = self._floor_s + TIMES_EXPECTED * slowest_s * cost
+            each_s = TIMES_EXPECTED * max(self._s_per_token)
+        limit_s = self._floor_s + each_s * cost
         return min(LIMIT_MOST_S, limit_s * 2.0 ** min(slow, 16))
 
     def took(self, seconds: float, prompt_tokens: int, output_tokens: int) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from workhorse.engines.fake.ask import Ask, Refused
-from workhorse.engines.fake.tokens import to_text
 from workhorse.engines.fake.wire import Answer, End, Ending, Timings
 
 BATCH_TOKENS = 512  # how often prefill reports progress and can be given up, as with `-b 512`
@@ -151,6 +150,8 @@ class Decoder:
         loop = asyncio.get_running_loop()
         waits = all(self.slots.busy)
         slot = await self.slots.take()
+        if self.behaviour.die_of is not None and self.behaviour.die_of in answer.prompt:
+            _die()
         schedule = self._schedule(answer, words, loop.time() if waits else arrived_s)
         free_s = loop.time()
         try:
@@ -171,12 +172,6 @@ class Decoder:
             predicted_ms=(last_s - schedule.first_s) * 1000,
         )
         return End(words.ending, words.stop_word, slot, words.pieces, timings)
-
-    def read(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Take in what is asked, which may be the end."""
-        words = self.behaviour.die_of
-        if words is not None and any(words in to_text(prompt) for prompt in prompts):
-            _die()
 
     def _schedule(self, answer: Answer, words: Words, start_s: float) -> Schedule:
         prefill_s = answer.prompt_tokens * self.behaviour.prefill_s_per_token

@@ -175,7 +175,6 @@ class Server:
         async def completions(request: web.Request) -> web.StreamResponse:
             arrived_s = asyncio.get_running_loop().time()
             ask = read_ask(kind, read_json(await request.read()))
-            self.decoder.read(ask.prompts)
             works = self._works(ask, garbage=await self._misfortune())
             if ask.stream:
                 return await self._stream(request, ask, works, arrived_s)
