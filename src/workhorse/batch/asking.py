@@ -175,8 +175,9 @@ class Asker:
         loop = asyncio.get_running_loop()
         limit_s = self._patience.limit_s(len(body), output_tokens, tries.slow)
         restarts, sent_s = self._restarts, loop.time()
+        turn: AbstractAsyncContextManager[None] = nullcontext() if beside else self._turn()
         try:
-            async with nullcontext() if beside else self._turn():
+            async with turn:
                 restarts, sent_s = self._restarts, loop.time()
                 reply = await self.client.post(path, body, limit_s)
         except AwayError as error:

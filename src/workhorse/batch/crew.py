@@ -246,10 +246,12 @@ class Crew:
 def _essence(error: Exception, item: Item) -> Reason | AppError | EngineDied:
     """What an error means for the job, or for the item; the gravest of several."""
     inside = _leaves(error)
-    for kind in (AppError, EngineDied):
-        for one in inside:
-            if isinstance(one, kind):
-                return one
+    for one in inside:
+        if isinstance(one, AppError):
+            return one
+    for one in inside:
+        if isinstance(one, EngineDied):
+            return one
     for one in inside:
         if isinstance(one, ItemFailed):
             return one.reason

@@ -212,4 +212,5 @@ def _key(connection: sqlite3.Connection, job_id: str, number: int) -> int:
 
 def _content(connection: sqlite3.Connection, key: int) -> bytes | None:
     row = connection.execute("SELECT packed FROM content WHERE item = ?", (key,)).fetchone()
-    return None if row is None else row[0]
+    found: bytes | None = None if row is None else row[0]
+    return found

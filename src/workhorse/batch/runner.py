@@ -73,7 +73,7 @@ class _Run:
     ) -> None:
         self._store, self._ledger = store, store.ledger
         self._job_id, self._tell, self._clock = job_id, tell, clock
-        self._counts: dict[State, int] = {}
+        self._counts: dict[str, int] = {}
         self._usage = Usage()
         self._crew: Crew | None = None
         self._asker: Asker | None = None
@@ -102,10 +102,9 @@ class _Run:
                 client, pace, patience=patience, note=self._tell.note, changed=self._stir
             )
             await asker.well()
-            context_tokens = context_tokens or await client.context_tokens()
-            if context_tokens is None:
-                context_tokens = ASSUMED_CONTEXT_TOKENS
-                self._tell.note(_context_assumed(service.url, context_tokens))
+            context = context_tokens or await client.context_tokens()
+            if context is None:
+                self._tell.note(_context_assumed(service.url))
             counted = TokenCounts(asker)
 
             def tools(item: Item) -> ItemTools:
@@ -114,7 +113,7 @@ class _Run:
                     counted,
                     self._memory(item.number),
                     attempts=found.job.attempts,
-                    context_tokens=context_tokens,
+                    context_tokens=context or ASSUMED_CONTEXT_TOKENS,
                     spent=self._spent,
                 )
 
@@ -184,8 +183,9 @@ class _Run:
             self._crew.stir()
 
 
-def _context_assumed(url: str, context_tokens: int) -> Text:
+def _context_assumed(url: str) -> Text:
+    assumed = ASSUMED_CONTEXT_TOKENS
     return Text(
-        f"{url} does not say how long its context is; {context_tokens} tokens are assumed.",
-        f"{url} 未说明上下文长度，按 {context_tokens} 个 token 处理。",
+        f"{url} does not say how long its context is; {assumed} tokens are assumed.",
+        f"{url} 未说明上下文长度，按 {assumed} 个 token 处理。",
     )
