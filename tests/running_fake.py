@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from workhorse.config import HOST
 from workhorse.run.process import free_port
 
-START_S = 20.0
+START_S = 120.0
 FakeEngine = Callable[..., str]
 
 

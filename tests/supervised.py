@@ -5,7 +5,7 @@ import sys
 from workhorse.records import Launch
 from workhorse.run.supervisor import Supervisor
 
-STOP_GRACE_S = 5.0
+STOP_GRACE_S = 60.0
 
 
 class Supervised:

@@ -62,7 +62,7 @@ class Checkout:
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=90,
+            timeout=600,
         )
 
     def pip_runs(self) -> int:
@@ -289,7 +289,7 @@ def test_up_becomes_workhorse_with_the_arguments(checkout: Checkout) -> None:
         stdout=subprocess.PIPE,
         text=True,
     ) as started:
-        said = started.communicate(timeout=60)[0]
+        said = started.communicate(timeout=300)[0]
     # The same process id: a signal to the script is a signal to workhorse.
     assert said == f"{started.pid} up my model.gguf --dry-run\n"
     assert started.returncode == 3

@@ -161,7 +161,7 @@ def test_knowledge_is_data() -> None:
 def test_the_wheel_holds_the_tables_and_texts_as_well(tmp_path: Path) -> None:
     """What `pip install .` installs: every file of the package, not only the modules."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:

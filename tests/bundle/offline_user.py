@@ -48,9 +48,9 @@ request = urllib.request.Request(
     headers={"Content-Type": "application/json"},
 )
 try:
-    with urllib.request.urlopen(request, timeout=100) as answered:
+    with urllib.request.urlopen(request, timeout=300) as answered:
         print(json.dumps(json.load(answered)["choices"][0]["message"]["content"]))
 finally:
     up.terminate()
-    up.communicate(timeout=60)
+    up.communicate(timeout=300)
 sys.exit(up.returncode)

@@ -20,7 +20,7 @@ from workhorse.bundle.sources import Source, script_source
 PYTHON = "{}.{}".format(*sys.version_info)
 ARCHITECTURE = os.uname().machine
 ORDER = Order(ARCHITECTURE, "2.17", True, "CPU of the tests", (PYTHON,))
-DEADLINE_S = 100.0
+DEADLINE_S = 300.0
 
 
 def write_wheel(path: Path, files: dict[str, bytes]) -> Path:

@@ -17,7 +17,7 @@ from workhorse.bundle.wheels import bring_wheels, read_lock
 from workhorse.errors import AppError
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 100.0
+DEADLINE_S = 300.0
 
 
 def quiet(_done: int, _total: int | None) -> None:

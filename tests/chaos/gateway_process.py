@@ -26,7 +26,7 @@ async def serve(log_path: Path, options: list[str]) -> None:
     supervisor = Supervisor(
         lambda port: fake_launch(port, "--slots", str(SLOTS), *options),
         log_path,
-        ready_timeout_s=60.0,
+        ready_timeout_s=300.0,
         next_delay=lambda *_: 0.0,
     )
     served = Served("fake", Supervised(supervisor), Capacity(SLOTS, CONTEXT_TOKENS))

@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 
 CLIENTS, DEATHS = 16, 50
-PATIENCE_S = 60.0  # for one answer, a restart in between included
+PATIENCE_S = 300.0  # for one answer, a restart in between included
 TOKENS = 40
 GATEWAY = Path(__file__).with_name("gateway_process.py")
 # Of RSS, from the fifth death to the last: a leak of one answer's text a death would be more.
@@ -146,7 +146,7 @@ def open_files(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 async def test_fifty_deaths_under_sixteen_clients(gateway: tuple[str, int]) -> None:
     url, pid = gateway
     tally, over, killed = Tally(), asyncio.Event(), set[int]()

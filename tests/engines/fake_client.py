@@ -60,7 +60,7 @@ async def fake(**told: Any) -> AsyncIterator[Client]:
         await runner.cleanup()
 
 
-async def until(condition: Callable[[], Any], within_s: float = 5.0) -> None:
+async def until(condition: Callable[[], Any], within_s: float = 120.0) -> None:
     """Wait for a condition that must come true; awaitable conditions are awaited."""
     async with asyncio.timeout(within_s):
         while True:

@@ -64,7 +64,7 @@ def fake(folder: Path) -> Rig:
     plan = make_plan(machine(), read_gguf(path), replace(build, knows=("--model",)), WISH)
     # `--deaf`: it notices a client that left when llama-server would.
     told = replace(build, command=(*build.command, "--deaf"))
-    return rig("fake", replace(plan, engine=told), 20.0)
+    return rig("fake", replace(plan, engine=told), 120.0)
 
 
 def embedded(folder: Path) -> Rig:
@@ -100,7 +100,7 @@ def vllm(folder: Path) -> Rig:
 
 def gguf_rig(name: str, build: EngineBuild, folder: Path) -> Rig:
     path = write_gguf(folder / "tiny.gguf")
-    return rig(name, make_plan(machine(), read_gguf(path), build, WISH), 60.0)
+    return rig(name, make_plan(machine(), read_gguf(path), build, WISH), 300.0)
 
 
 def rig(name: str, plan: Plan, ready_s: float) -> Rig:

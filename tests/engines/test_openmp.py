@@ -140,7 +140,7 @@ def test_the_engine_loads_the_packaged_library(data_dir: Path) -> None:
         env={"LD_LIBRARY_PATH": str(folder)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     loaded = {line.split()[-1] for line in done.stdout.splitlines() if "libgomp" in line}

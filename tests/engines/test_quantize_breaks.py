@@ -173,7 +173,7 @@ def test_killed_at_any_point_it_leaves_no_file_under_the_name(
 
     def run(at: int) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", KILLED, str(at), *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
+        return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
 
     whole = run(-1)
     assert whole.returncode == 0, whole.stderr
@@ -211,7 +211,7 @@ def test_a_full_disk_is_said_before_and_while_it_writes(model: Path, tmp_path: P
             f"mount -t tmpfs -o size=200k none {small} && {sys.executable} {unaware} {how} {words};"
             f" code=$?; find {small} -type f; exit $code"
         )
-        done = subprocess.run([*inside, command], capture_output=True, text=True, timeout=100)
+        done = subprocess.run([*inside, command], capture_output=True, text=True, timeout=600)
         assert done.returncode == EXIT_FAILED
         assert said in done.stderr
         assert done.stdout == ""

@@ -16,12 +16,12 @@ DOCUMENTS = ["Bread is baked at six.", "The sea is blue.", "A third one."]
 
 def ranked(url: str, **body: Any) -> Any:
     request = urllib.request.Request(f"{url}/v1/rerank", json.dumps(body).encode())
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=300) as answer:
         return json.load(answer)["results"]
 
 
 @pytest.mark.real
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_up_serves_a_model_that_ranks(tmp_path: Path) -> None:
     model = write_gguf(tmp_path / "ranks.gguf", ranks=True)
     with running_service(tmp_path, model, ("--no-measure",)) as service:

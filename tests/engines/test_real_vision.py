@@ -17,7 +17,7 @@ from test_up import running_service
 def asked(url: str, route: str, **body: Any) -> tuple[int, Any]:
     request = urllib.request.Request(f"{url}{route}", json.dumps(body).encode())
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
@@ -32,7 +32,7 @@ def about(image: bytes | str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 def test_a_model_sees_images_through_the_projector_beside_it(tmp_path: Path) -> None:
     model = write_gguf(tmp_path / "tiny.gguf")
     write_projector(tmp_path / "mmproj-tiny-f32.gguf")

@@ -51,14 +51,14 @@ def cuobjdump() -> str:
 def test_cuobjdump_says_the_same(name: str) -> None:
     program = cuobjdump()
     said = subprocess.run(
-        [program, REAL / name], capture_output=True, text=True, timeout=60, check=False
+        [program, REAL / name], capture_output=True, text=True, timeout=300, check=False
     ).stdout
     # A bare cubin is listed under its file's name alone.
     listed = subprocess.run(
         [program, "--list-elf", REAL / name],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     ).stdout
     sass = set(re.findall(r"elf code:\n=*\n?arch = (sm_\w+)", said))

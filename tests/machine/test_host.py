@@ -297,7 +297,7 @@ def test_a_read_only_mount_as_in_a_container_is_seen() -> None:
     if os.geteuid() != 0 or unshare is None:
         pytest.skip("only root can make such a mount")
     command = [unshare, "--mount", sys.executable, "-c", READ_ONLY]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     if done.returncode == 77 or "unshare failed" in done.stderr:
         pytest.skip("mounts are not allowed here")
     assert done.returncode == 0, done.stderr

@@ -279,13 +279,13 @@ def test_two_at_once(root: Path, folder: Path) -> None:
 
     def slow(path: Path, value: str) -> None:
         inside.set()
-        assert go_on.wait(60)
+        assert go_on.wait(300)
         Kernel()(path, value)
 
     first = threading.Thread(target=lambda: apply(root, folder, changes(root), write=slow))
     first.start()
     try:
-        assert inside.wait(60)
+        assert inside.wait(300)
         for act in (apply, undo):
             arguments = (root, folder, changes(root)) if act is apply else (root, folder)
             with pytest.raises(AppError, match="Another"):

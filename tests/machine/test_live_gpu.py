@@ -17,7 +17,7 @@ def said(*command: str) -> str:
     """What a tool prints; skips the test where it is missing."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False).stdout
 
 
 @pytest.fixture(scope="module")

@@ -137,7 +137,7 @@ def stalls_after(n_bytes: int) -> Behaviour:
         body = answer.begin()
         if body is not None:
             answer.send(body[:n_bytes])
-        answer.server_state.closing.wait(30)
+        answer.server_state.closing.wait(600)
 
     return behave
 

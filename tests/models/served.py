@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def served(
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(timeout=60)
+            process.wait(timeout=DEADLINE_S)
         finally:
             process.kill()
             process.wait()

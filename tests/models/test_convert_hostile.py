@@ -71,7 +71,7 @@ COUNT = "print(child(Path(target), -1), flush=True)"
 
 def script(body: str, *words: str) -> list[str]:
     command = [sys.executable, "-c", KILLED.replace("{body}", body), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3000)
     assert done.returncode == 0, done.stderr
     return done.stdout.split("\n")
 
@@ -145,7 +145,7 @@ def test_a_full_disk_is_said_and_nothing_is_left_under_the_name(tmp_path: Path) 
     inside = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
     if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no mount namespace here")
-    done = subprocess.run([*inside, command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*inside, command], capture_output=True, text=True, timeout=300)
     assert done.returncode == EXIT_FAILED
     assert "7.00 MiB left; the converted model takes" in done.stderr
     assert done.stdout.split() == ["out.part"]
@@ -161,7 +161,7 @@ sys.exit(main(["convert", {str(source)!r}, "--output", {str(small / "out")!r}]))
         f"mount -t tmpfs -o size=7m none {small} && {sys.executable} {tmp_path}/unaware.py; "
         f"code=$?; find {small} -type f; exit $code"
     )
-    done = subprocess.run([*inside, command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*inside, command], capture_output=True, text=True, timeout=300)
     assert done.returncode == EXIT_FAILED
     assert "The disk is full" in done.stderr
     assert done.stdout == ""

@@ -87,7 +87,7 @@ def test_two_processes_fetch_once(server: FileServer, target: Path) -> None:
         body = answer.begin()
         assert body is not None
         answer.send(body[:100_000])
-        go_on.wait(60)
+        go_on.wait(300)
         answer.send(body[100_000:])
 
     server.script = [held]
@@ -104,7 +104,7 @@ def test_two_processes_fetch_once(server: FileServer, target: Path) -> None:
                     break
         go_on.set()
         for process in (first, second):
-            process.communicate(timeout=60)
+            process.communicate(timeout=300)
             assert process.returncode == 0
     assert target.read_bytes() == CONTENT
     assert list(target.parent.iterdir()) == [target]

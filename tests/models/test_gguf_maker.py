@@ -144,7 +144,7 @@ def test_a_killed_command_takes_the_converter_with_it(source: Path, tmp_path: Pa
         "run(pathlib.Path(sys.argv[2]), WAITS, heard=Killing())\n"
     )
     command = [sys.executable, "-c", script, str(Path(__file__).parent), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (tmp_path / "Model-F16.gguf").exists()
     made = run(source, f"shutil.copy({str(write_model(tmp_path / 'ready.gguf'))!r}, out)")

@@ -74,13 +74,13 @@ def test_stopped_by_the_user_it_goes_on(hub: FileServer, tmp_path: Path) -> None
 
     def once_more(answer: Answer) -> None:
         os.kill(process.pid, signal.SIGTERM)
-        answer.server_state.closing.wait(30)
+        answer.server_state.closing.wait(600)
 
     hub.script = [Answer.whole, Answer.whole, once_more]
     words = ["pull", hub.url("/m.gguf"), "--to", str(tmp_path), "--connections", "1"]
     command = [sys.executable, "-m", "workhorse", *words]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    _, told = process.communicate(timeout=100)
+    _, told = process.communicate(timeout=300)
     assert process.returncode == EXIT_FAILED
     assert told.splitlines()[-1] == "· stopped; the same command goes on from here"
     assert (tmp_path / "m.gguf.part.done").read_bytes().endswith(b"\n0\n")

@@ -41,7 +41,7 @@ def client(program: str, environment: dict[str, str], folder: Path) -> list[str]
         env={**os.environ, **quiet, **environment},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

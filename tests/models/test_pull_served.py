@@ -12,7 +12,7 @@ from file_server import FileServer
 from hub_server import publish_hf
 from served import DEADLINE_S, served
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
 REFERENCE = "hf:maker/Small-GGUF"
 

@@ -22,7 +22,7 @@ from workhorse.knowledge.engine_sources import llamacpp_source
 from workhorse.models.gguf import read_gguf
 from workhorse.text import Text
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]
 
 VOCABULARY = "ggml-vocab-qwen2.gguf"
 # Some 700 tokens: one chunk.

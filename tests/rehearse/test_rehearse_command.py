@@ -63,6 +63,6 @@ def test_stopped_midway_it_takes_engines_and_twins_with_it(
         while "on the disk while this runs" not in running.stderr.readline():
             assert running.poll() is None
         running.send_signal(number)
-        running.communicate(timeout=60)
+        running.communicate(timeout=300)
     assert running.returncode == EXIT_FAILED
     assert list((own_home / "rehearsals").iterdir()) == []

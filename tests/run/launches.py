@@ -9,10 +9,10 @@ from pathlib import Path
 from workhorse.records import Launch
 from workhorse.run.process import free_port
 
-PATIENCE_S = 30.0  # for what must come true on a machine with other work
+PATIENCE_S = 120.0  # for what must come true on a machine with other work
 
 
-def command(*argv: str, port: int | None = None, stop_grace_s: float = 10.0) -> Launch:
+def command(*argv: str, port: int | None = None, stop_grace_s: float = PATIENCE_S) -> Launch:
     """Any command as an engine."""
     return Launch(
         argv=argv,
@@ -26,7 +26,7 @@ def command(*argv: str, port: int | None = None, stop_grace_s: float = 10.0) -> 
     )
 
 
-def fake(*options: str, port: int | None = None, stop_grace_s: float = 10.0) -> Launch:
+def fake(*options: str, port: int | None = None, stop_grace_s: float = PATIENCE_S) -> Launch:
     """The fake engine with some options."""
     port = free_port("127.0.0.1") if port is None else port
     argv = (sys.executable, "-m", "workhorse.engines.fake", "--port", str(port), *options)

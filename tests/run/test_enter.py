@@ -18,13 +18,13 @@ from workhorse.run import enter
 def enter_as(*arguments: str, parent: int | None = None) -> subprocess.CompletedProcess[str]:
     pid = os.getpid() if parent is None else parent
     entry = [sys.executable, "-I", "-S", enter.__file__, "--parent", str(pid), *arguments]
-    return subprocess.run(entry, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(entry, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_the_command_has_the_process_id_that_was_started() -> None:
     entry = [sys.executable, "-I", "-S", enter.__file__, "--parent", str(os.getpid())]
     with subprocess.Popen([*entry, "--", "sh", "-c", "echo $$"], stdout=subprocess.PIPE) as engine:
-        said, _ = engine.communicate(timeout=60)
+        said, _ = engine.communicate(timeout=300)
     assert int(said) == engine.pid
 
 

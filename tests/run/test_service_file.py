@@ -50,7 +50,7 @@ def analyze() -> Analyze:
     if program is None:
         pytest.skip("systemd-analyze is not installed here")
     return lambda *words: subprocess.run(
-        [program, *words], capture_output=True, text=True, timeout=60, check=False
+        [program, *words], capture_output=True, text=True, timeout=300, check=False
     )
 
 

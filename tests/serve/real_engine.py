@@ -17,7 +17,7 @@ from workhorse.engines.openmp import ensure_openmp
 from workhorse.records import Launch
 from workhorse.run.process import EngineProcess, free_port
 
-START_S = 60.0
+START_S = 300.0
 SLOTS = 2
 SETTINGS = (
     f"--alias small --ctx-size {SLOTS * 8192} --parallel {SLOTS} --threads 2 --threads-batch 2 "
@@ -80,7 +80,7 @@ async def real_engine(model: Path, log: Path) -> AsyncIterator[RealEngine]:
         host="127.0.0.1",
         port=port,
         health_path="/health",
-        stop_grace_s=5.0,
+        stop_grace_s=60.0,
     )
     process = EngineProcess(launch, log)
     await process.start()

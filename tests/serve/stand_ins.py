@@ -18,7 +18,7 @@ from workhorse.serve.keys import Key
 from workhorse.serve.who import KEY
 from workhorse.text import same
 
-PATIENCE_S = 30.0  # for what must come true on a machine with other work
+PATIENCE_S = 120.0  # for what must come true on a machine with other work
 
 Json = dict[str, Any]
 

@@ -26,7 +26,7 @@ from workhorse.serve.keys import Key
 from workhorse.serve.openapi import document
 
 EXAMPLES = 8  # of each route; more find nothing more
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 CHECKS = (
     checks.status_code_conformance,
     checks.content_type_conformance,

@@ -17,7 +17,7 @@ from workhorse.machine.probe import probe
 from workhorse.text import Text
 from workhorse.up.service import Service
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1800)
 
 ROUTES = ("/workhorse/status", "/workhorse/state", "/workhorse/history", "/openapi.json", "/")
 ROUTES += ("/metrics", "/healthz", "/props", "/slots", "/v1/models")

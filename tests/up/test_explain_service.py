@@ -10,7 +10,7 @@ from workhorse.codec import from_json
 from workhorse.records import Attribution
 from workhorse.store import Store
 
-SHORT = ("--rounds", "3", "--output-tokens", "24", "--prompt-tokens", "64", "--json")
+SHORT = ("--rounds", "6", "--output-tokens", "24", "--prompt-tokens", "64", "--json")
 
 
 def test_the_gateway_is_told_from_the_engine(start_service: StartService) -> None:
@@ -26,7 +26,7 @@ def test_the_gateway_is_told_from_the_engine(start_service: StartService) -> Non
 
 
 @pytest.mark.real
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_the_real_engine_behind_the_gateway(tmp_path: Path, real_model: Path) -> None:
     with running_service(tmp_path, real_model, ("--no-measure",)) as service:
         done = workhorse(tmp_path, "explain", service.url, *SHORT)

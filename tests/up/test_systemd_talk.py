@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from service_process import PATIENCE_S, running_service
 
-pytestmark = pytest.mark.timeout(600)  # a service starts in seconds, on a busy machine in more
+pytestmark = pytest.mark.timeout(1800)  # a service starts in seconds, on a busy machine in more
 
 
 def test_ready_reloaded_alive_and_stopping(

@@ -246,7 +246,7 @@ def test_ctrl_c_leaves_the_objects_and_no_process(site: Site, tmp_path: Path) ->
         assert making.stdout is not None
         assert making.stdout.readline().startswith("step")
         making.send_signal(signal.SIGINT)
-        making.communicate(timeout=60)
+        making.communicate(timeout=300)
     assert making.returncode not in (0, None)
     assert site.builds.names() == []
     assert list(site.work.glob("objects-*/build.ninja"))

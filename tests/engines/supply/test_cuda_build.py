@@ -175,11 +175,11 @@ def test_ctrl_c_ends_the_compilers_and_keeps_the_objects(site: Site) -> None:
     with subprocess.Popen(command, env=hangs, stderr=subprocess.PIPE, text=True) as making:
         waited_s = 0.0
         while "clang acc.o" not in (site.log.read_text() if site.log.exists() else ""):
-            assert making.poll() is None and waited_s < 60
+            assert making.poll() is None and waited_s < 240
             time.sleep(0.05)
             waited_s += 0.05
         making.send_signal(signal.SIGINT)
-        _, said = making.communicate(timeout=60)
+        _, said = making.communicate(timeout=300)
     assert "KeyboardInterrupt" in said
     assert not list(site.folder.glob(f"cuda-*/{PLUGIN}"))
     site.calls()
@@ -210,7 +210,7 @@ cublasStatus_t run(cublasHandle_t blas, const std::vector<half *> &rows, float *
 
 
 @pytest.mark.real
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_the_real_compiler_makes_code_for_old_cards(site: Site) -> None:
     """Fetches 310 MB once into the data folder; then some ten CPU-seconds."""
     tools = places().tools

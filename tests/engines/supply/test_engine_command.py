@@ -30,7 +30,7 @@ def workhorse(home: Path, *words: str, language: str = "en") -> subprocess.Compl
         env={**os.environ, "WORKHORSE_HOME": str(home), "WORKHORSE_LANG": language},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
 
@@ -216,7 +216,7 @@ def test_no_space(tmp_path: Path) -> None:
         env={**os.environ, "WORKHORSE_HOME": str(small / "home"), "WORKHORSE_LANG": "en"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     if "mount" in done.stderr and "denied" in done.stderr:

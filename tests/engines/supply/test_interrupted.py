@@ -23,7 +23,7 @@ def test_a_build_that_is_told_to_stop(tmp_path: Path, number: signal.Signals) ->
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as making:
         assert begun.read_text() == "y\n"
         making.send_signal(number)
-        _, said = making.communicate(timeout=60)
+        _, said = making.communicate(timeout=300)
     assert making.returncode == 1
     assert "broken off" in said
     assert "Traceback" not in said

@@ -53,7 +53,7 @@ def emulated(
     cpu: str, build: Build, program: str, *words: str
 ) -> "subprocess.CompletedProcess[str]":
     command = ["qemu-x86_64", "-cpu", cpu, str(build.program.with_name(program)), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 def one_token(cpu: str, build: Build, model: Path) -> "subprocess.CompletedProcess[str]":
