@@ -122,6 +122,14 @@ def test_a_loss_of_quality_is_only_offered_where_it_is_measured() -> None:
     assert "q4_0" in variables(asked)["kv"].values
 
 
+def test_keys_alone_are_quantised_without_flash_attention() -> None:
+    assert "keys q8_0" in variables(case())["kv"].values
+    kept = Change("kv", "keys q8_0")
+    found = {one.name: one for one in space_of(case(), (kept,)).variables}["kv"]
+    assert found.now == "keys q8_0"
+    assert "q8_0" not in found.values  # its values would need flash attention
+
+
 def test_flash_attention_of_an_unproven_build_stays_off_on_a_card() -> None:
     build = replace(BUILD, gpu_architectures=("sm_70",), flash_attention=False)
     space = space_of(case(CARD_HOST, build=build), ())

@@ -11,7 +11,7 @@ Words of the variables, as a `Change` holds them:
 | `load` | `none`, `none huge`, `mmap`, `mlock`, `mlock huge` |
 | `spin` | `bounded`, `default` |
 | `flash attention` | `on`, `off` |
-| `kv` | `f16`, `q8_0` …: of keys and of values |
+| `kv` | `f16`, `q8_0` …: of keys and of values; `keys q8_0`: of keys alone, no flash attention |
 | `batch`, `micro-batch` | tokens |
 | `gpu layers` | layers on cards, the output counted as one |
 | `expert layers` | the first so many layers have their experts in main memory |
@@ -30,6 +30,7 @@ from workhorse.tune.given import Refusal
 
 OFF = "off"
 LOCAL = "local"
+KEYS = "keys "
 HUGE = " huge"
 
 
@@ -132,7 +133,10 @@ def set_flash_attention(now: Settings, value: str) -> Plan | Refusal:
 
 
 def set_kv(now: Settings, value: str) -> Plan | Refusal:
-    """The type of keys and values."""
+    """The type of keys and values, or of keys alone."""
+    if value.startswith(KEYS):
+        kind = value.removeprefix(KEYS)
+        return replace(now.plan, kv_type_k=kind, kv_type_v="f16", flash_attention=False)
     return replace(now.plan, kv_type_k=value, kv_type_v=value)
 
 
