@@ -68,6 +68,16 @@ class Places:
         return self.data / "service-1.sqlite"  # the number: of the tables' form
 
     @property
+    def batch(self) -> Path:
+        """Every batch job, its items, and what was answered."""
+        return self.data / "batch-1.sqlite"  # the number: of the tables' form
+
+    @property
+    def files(self) -> Path:
+        """Files and batches of OpenAI's API, and what the files hold."""
+        return self.data / "files"
+
+    @property
     def templates(self) -> Path:
         """The user's own templates for batch jobs."""
         return self.data / "templates"

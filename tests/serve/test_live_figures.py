@@ -105,15 +105,21 @@ async def test_who_is_served_and_who_waits_shows_while_it_is_so() -> None:
             aiohttp.ClientSession(front) as http,
         ):
             roster.put(Served("horse", backend, Capacity(1, 4096)))
-            asks = [asyncio.create_task(http.post("/v1/chat/completions", json={})) for _ in "ab"]
+            asks = [
+                asyncio.create_task(
+                    http.post("/v1/chat/completions", json={}, headers={"X-Priority": word})
+                )
+                for word in ("chat", "batch")
+            ]
             await until(lambda: activity.in_flight == 2)
             await until(lambda: live.engine_readings()[0].waiting == 1)
             (reading,) = live.engine_readings()
             assert (reading.generating, reading.queue_limit) == (1, 5)
+            assert reading.giving_way == 1  # of the one in the slot and the one that waits
             go.set()
             for ask in asks:
                 (await ask).release()
             await until(lambda: live.engine_readings()[0].generating == 0)
             (reading,) = live.engine_readings()
             assert (reading.decode_tokens_per_s, reading.prefill_tokens_per_s) == (30, 200)
-            assert reading.waiting == 0
+            assert (reading.waiting, reading.giving_way) == (0, 0)

@@ -39,6 +39,8 @@ class PaceKeeper:
         self._clock, self._wall, self._minute = clock, wall, minute
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._under_way = 0
+        self._held_s = 0.0
+        self._held_since_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -50,6 +52,12 @@ class PaceKeeper:
     def under_way(self) -> int:
         """Requests that have their turn now."""
         return self._under_way
+
+    @property
+    def held_s(self) -> float:
+        """How long nothing was asked because windows, chats or the service forbade it."""
+        since_s = self._held_since_s
+        return self._held_s + (0.0 if since_s is None else self._clock() - since_s)
 
     @property
     def opens_in_s(self) -> float | None:
@@ -91,20 +99,26 @@ class PaceKeeper:
 
     def _let_through(self) -> None:
         """Give turns to those who have waited longest, and come back when time brings more."""
-        if not self._waiting:
-            return
+        now_s, limit, wait_s = self._clock(), 0, None
         if is_open(self._windows, self._minute(self._wall())):
-            limit = self._rule.limit(self._clock())
-            while self._waiting and self._under_way < limit:
-                granted = self._waiting.popleft()
-                if not granted.done():
-                    granted.set_result(None)
-                    self._under_way += 1
-            wait_s = self._rule.changes_in_s(self._clock())
+            limit, wait_s = self._rule.limit(now_s), self._rule.changes_in_s(now_s)
         else:
             wait_s = self.opens_in_s
+        while self._waiting and self._under_way < limit:
+            granted = self._waiting.popleft()
+            if not granted.done():
+                granted.set_result(None)
+                self._under_way += 1
+        self._note_held(now_s, held=limit == 0 and not self._under_way and bool(self._waiting))
         if self._waiting and (wait_s is not None or self._windows):
             self._look_in(LOOK_S if wait_s is None else min(LOOK_S, wait_s))
+
+    def _note_held(self, now_s: float, *, held: bool) -> None:
+        if held and self._held_since_s is None:
+            self._held_since_s = now_s
+        elif not held and self._held_since_s is not None:
+            self._held_s += now_s - self._held_since_s
+            self._held_since_s = None
 
     def _look_in(self, after_s: float) -> None:
         loop = asyncio.get_running_loop()

@@ -53,6 +53,10 @@ VERBS: dict[str, Text] = {
     "diagnose": Text(
         "find the cause of a failure in a log, and the fix", "从日志找出故障原因与解决办法"
     ),
+    "batch": Text(
+        "thousands of documents into summaries, tables, translations: resumable, at night if asked",
+        "批量处理成千上万篇文档：摘要、抽取、翻译等；可断点续做，可只在夜间运行",
+    ),
     "templates": Text(
         "show what batch jobs can do with documents, and write templates of your own",
         "查看批处理模板，编写自己的模板",

@@ -2,8 +2,6 @@
 
 import argparse
 import asyncio
-import os
-import ssl
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +16,14 @@ from workhorse.cli.bench_compare import compare_runs
 from workhorse.cli.bench_tables import label_of, print_measurements
 from workhorse.cli.parser import not_taken
 from workhorse.cli.progress import MEASURING, LateBar
+from workhorse.cli.service_options import (
+    DEFAULT_URL,
+    add_access,
+    add_counts,
+    add_url,
+    api_key,
+    authorities,
+)
 from workhorse.cli.show import print_error, print_verdict
 from workhorse.codec import to_json
 from workhorse.config import places
@@ -27,8 +33,6 @@ from workhorse.store import Store
 from workhorse.text import Language, Text, same
 from workhorse.units import show_duration
 
-DEFAULT_URL = "http://127.0.0.1:8080"
-KEY_VARIABLE = "WORKHORSE_API_KEY"
 STREAMS_MAX = 256  # up to here the client itself was checked not to be what is measured
 TOLD_FROM_S = 20.0  # shorter waits are over before they are read about
 
@@ -40,15 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
         return Text(en, zh).in_language(language)
 
     add = parser.add_argument
-    add(
-        "url",
-        metavar="URL",
-        nargs="?",
-        help=words(
-            f"an OpenAI-compatible service (default {DEFAULT_URL})",
-            f"兼容 OpenAI 的服务地址（默认 {DEFAULT_URL}）",
-        ),
-    )
+    add_url(parser, language)
     add(
         "--what",
         type=suites,
@@ -71,13 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
         ),
     )
     counts = (
-        ("--prompt-tokens", "length of each prompt", "每个提示词的长度"),
-        ("--output-tokens", "length of each answer", "每个回答的长度"),
-        ("--repeats", "how often each is measured", "每项重复的次数"),
+        ("--prompt-tokens", None, Text("length of each prompt", "每个提示词的长度")),
+        ("--output-tokens", None, Text("length of each answer", "每个回答的长度")),
+        ("--repeats", None, Text("how often each is measured", "每项重复的次数")),
     )
-    for option, en, zh in counts:
-        add(option, type=positive, metavar="N", help=words(en, zh))
+    add_counts(parser, language, counts)
     add_comparing(parser, language)
+    add_save(parser, language)
     add_access(parser, language)
 
 
@@ -105,42 +101,10 @@ def add_comparing(parser: argparse.ArgumentParser, language: Language) -> None:
     )
 
 
-def add_access(parser: argparse.ArgumentParser, language: Language) -> None:
-    """How the service is reached, and where the result goes."""
-
-    def words(en: str, zh: str) -> str:
-        return Text(en, zh).in_language(language)
-
-    add = parser.add_argument
-    add(
-        "--save",
-        type=Path,
-        metavar="FILE",
-        help=words("write the raw measurements to this JSON file", "把原始测量数据写入 JSON 文件"),
-    )
-    add(
-        "--model",
-        metavar="NAME",
-        help=words("which of several models (default: the first)", "测哪个模型（默认第一个）"),
-    )
-    add(
-        "--api-key-file",
-        type=Path,
-        metavar="FILE",
-        help=words(
-            f"a file that holds the service's API key (or set {KEY_VARIABLE})",
-            f"保存服务 API 密钥的文件（也可设置环境变量 {KEY_VARIABLE}）",
-        ),
-    )
-    add(
-        "--ca-file",
-        type=Path,
-        metavar="FILE",
-        help=words(
-            "certificates to trust besides the system's (PEM), for https",
-            "除系统证书外还信任的证书（PEM），用于 https",
-        ),
-    )
+def add_save(parser: argparse.ArgumentParser, language: Language) -> None:
+    """Where the raw result goes besides."""
+    words = Text("write the raw measurements to this JSON file", "把原始测量数据写入 JSON 文件")
+    parser.add_argument("--save", type=Path, metavar="FILE", help=words.in_language(language))
 
 
 def suites(word: str) -> tuple[What, ...]:
@@ -252,43 +216,6 @@ def alone_not(url: str) -> AppError:
         Text("Leave it out.", "请去掉它。"),
         exit_code=EXIT_USAGE,
     )
-
-
-def authorities(path: Path | None) -> ssl.SSLContext | None:
-    """What to trust for https; an `AppError` for a file without certificates."""
-    if path is None:
-        return None
-    context = ssl.create_default_context()
-    try:
-        context.load_verify_locations(cafile=path)
-    except (OSError, ssl.SSLError) as error:
-        raise AppError(
-            Text(
-                f"{path} cannot be read as certificates: {error}.",
-                f"无法从 {path} 读取证书：{error}。",
-            ),
-            Text("Give a PEM file.", "请指定 PEM 文件。"),
-        ) from error
-    return context
-
-
-def api_key(path: Path | None) -> str | None:
-    """The key from the file, else from the environment; an `AppError` for a file without one."""
-    if path is None:
-        return os.environ.get(KEY_VARIABLE) or None
-    try:
-        key = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise AppError(
-            Text(f"The key file cannot be read: {error}.", f"无法读取密钥文件：{error}。"),
-            Text("Give a file that holds the key alone.", "请指定只含密钥的文件。"),
-        ) from error
-    if not key or not key.isascii() or not key.isprintable():
-        raise AppError(
-            Text(f"{path} does not hold one API key.", f"{path} 中不是一个 API 密钥。"),
-            Text("Write the key on one line, alone.", "请把密钥单独写在一行里。"),
-        )
-    return key
 
 
 def check_writable(path: Path | None) -> None:

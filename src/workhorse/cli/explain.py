@@ -9,10 +9,17 @@ from pathlib import Path
 
 from workhorse.bench.attribution_job import Experiment, explain
 from workhorse.bench.service import service_url
-from workhorse.cli.arguments import positive
-from workhorse.cli.bench import DEFAULT_URL, add_access, api_key, authorities, check_writable
+from workhorse.cli.bench import add_save, check_writable
 from workhorse.cli.parser import not_taken
 from workhorse.cli.progress import MEASURING, LateBar
+from workhorse.cli.service_options import (
+    DEFAULT_URL,
+    add_access,
+    add_counts,
+    add_url,
+    api_key,
+    authorities,
+)
 from workhorse.cli.show import console, print_error, print_verdict
 from workhorse.codec import to_json
 from workhorse.config import places
@@ -29,38 +36,25 @@ STANDARD = Experiment()
 
 def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     """The verb's own options."""
-
-    def words(en: str, zh: str) -> str:
-        return Text(en, zh).in_language(language)
-
-    add = parser.add_argument
-    add(
-        "url",
-        metavar="URL",
-        nargs="?",
-        default=DEFAULT_URL,
-        help=words(
-            f"an OpenAI-compatible service (default {DEFAULT_URL})",
-            f"兼容 OpenAI 的服务地址（默认 {DEFAULT_URL}）",
-        ),
-    )
+    add_url(parser, language)
     counts = (
-        ("--rounds", STANDARD.rounds, "rounds of requests", "请求轮数"),
-        ("--prompt-tokens", STANDARD.prompt_tokens, "length of the prompt", "提示词的长度"),
-        ("--output-tokens", STANDARD.output_tokens, "length of each answer", "每个回答的长度"),
-    )
-    for option, default, en, zh in counts:
-        about = words(f"{en} (default {default})", f"{zh}（默认 {default}）")
-        add(option, type=positive, default=default, metavar="N", help=about)
-    add(
-        "--ceiling",
-        type=speed,
-        metavar="TOK/S",
-        help=words(
-            "the memory's ceiling, where no plan tells it: bandwidth over bytes per token",
-            "内存上限（没有方案可查时）：带宽÷每个 token 的字节数",
+        ("--rounds", STANDARD.rounds, Text("rounds of requests", "请求轮数")),
+        ("--prompt-tokens", STANDARD.prompt_tokens, Text("length of the prompt", "提示词的长度")),
+        (
+            "--output-tokens",
+            STANDARD.output_tokens,
+            Text("length of each answer", "每个回答的长度"),
         ),
     )
+    add_counts(parser, language, counts)
+    ceiling = Text(
+        "the memory's ceiling, where no plan tells it: bandwidth over bytes per token",
+        "内存上限（没有方案可查时）：带宽÷每个 token 的字节数",
+    )
+    parser.add_argument(
+        "--ceiling", type=speed, metavar="TOK/S", help=ceiling.in_language(language)
+    )
+    add_save(parser, language)
     add_access(parser, language)
 
 
@@ -80,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     with LateBar(MEASURING, args.lang, thread=False) as bar:
         found = asyncio.run(
             explain(
-                service_url(args.url),
+                service_url(args.url or DEFAULT_URL),
                 experiment,
                 where,
                 on_progress=bar.step,

@@ -13,8 +13,8 @@ VARIABLES: dict[str, Text] = {
         "输出语言，`en` 或 `zh`；默认跟随系统区域设置",
     ),
     "WORKHORSE_API_KEY": Text(
-        "the key that `bench` sends to a service that wants one",
-        "`bench` 访问需要密钥的服务时使用的密钥",
+        "the key that `bench`, `explain` and `batch` send to a service that wants one",
+        "`bench`、`explain`、`batch` 访问需要密钥的服务时使用的密钥",
     ),
     "HF_ENDPOINT": Text(
         "a mirror of Hugging Face that `hf:owner/name` is read from",

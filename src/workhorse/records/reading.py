@@ -81,6 +81,7 @@ class EngineReading:
     sane_streams: int | None = None
     garbage_sample: str | None = None  # of the latest garbage
     answers: tuple[AnswerSpeed, ...] = ()  # the latest ones, oldest first
+    giving_way: int | None = None  # of those in slots and queue, requests that let others go first
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ class Flow:
     """What goes through one engine; `generating` and `tokens` are counted by who serves."""
 
     generating: int = 0
+    giving_way: int = 0  # of them, those that let others go first
     tokens: int = 0  # pieces of text that came, since the start
     answers: deque[Answered] = field(default_factory=lambda: deque(maxlen=LATEST_ANSWERS))
     marks: deque[tuple[float, int]] = field(default_factory=deque)  # seconds, tokens until then
@@ -57,7 +58,9 @@ class Live:
     """Learns of each answer what it says of its engine's speed."""
 
     def __init__(self, roster: Roster, clock: Callable[[], float] = time.monotonic) -> None:
-        self.waiting: Callable[[Served], int] = lambda _: 0  # set by who holds the queue
+        # Set by who holds the queue: how many wait, and how many of them let others go first.
+        self.waiting: Callable[[Served], int] = lambda _: 0
+        self.waiting_batch: Callable[[Served], int] = lambda _: 0
         self.queue_limit: int | None = None
         self._roster = roster
         self._clock = clock
@@ -142,6 +145,7 @@ class Live:
                 for one in latest
                 if one.decode_tokens_per_s
             ),
+            giving_way=flow.giving_way + self.waiting_batch(served),
         )
 
 

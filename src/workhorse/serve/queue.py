@@ -120,6 +120,7 @@ class Queue:
         self._learned = False  # of a speed that the admission has not seen yet
         self._look: asyncio.TimerHandle | None = None
         live.waiting = lambda served: len(self._admission.waiting(served.model_name, clock()))
+        live.waiting_batch = lambda served: sum(one.bid.batch for one in self.waiting(served))
         live.queue_limit = length
 
     def next_ticket(self) -> int:
@@ -266,11 +267,15 @@ class Queue:
         place.served = self._served[grant.engine]
         place.granted_s = now_s
         place.waited_s = now_s - place.arrived_s
-        self._live.flow(place.served).generating += 1
+        flow = self._live.flow(place.served)
+        flow.generating += 1
+        flow.giving_way += place.bid.batch
         self._metrics.request_queue_time_s.observe(place.waited_s)
 
     def _give_back(self, place: Place) -> None:
-        self._live.flow(place.served).generating -= 1
+        flow = self._live.flow(place.served)
+        flow.generating -= 1
+        flow.giving_way -= place.bid.batch
         place.granted_s = None
 
     def _refuse(self, place: Place, refusal: Refusal) -> None:
