@@ -46,7 +46,7 @@ def test_a_table_with_the_figures(
     assert "prompts of 768 tokens, answers of 20" in out
     first_cells = [line.split()[0] for line in out.splitlines() if line.split()]
     assert {"1", "3"} <= set(first_cells)
-    assert err == "Kept as run 1.\n"
+    assert err.endswith("Kept as run 1.\n")  # a long wait is told before it
     (kept,) = Store(places().store).runs()
     assert (kept.url, kept.model_name) == (url, "fake")
 
@@ -175,7 +175,7 @@ async def test_ctrl_c_keeps_the_finished_runs() -> None:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             out, err = await process.communicate()
     assert process.returncode == 1
     (kept,) = from_json(list[Measurement], out, what="the output")
@@ -237,7 +237,7 @@ async def test_chats_keep_their_requests_when_they_are_stopped() -> None:
             sys.executable, "-m", "workhorse", *words,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(300):
             out, err = await process.communicate()
     assert process.returncode == 1, err
     (kept,) = from_json(list[Measurement], out, what="the output")

@@ -16,6 +16,7 @@ from workhorse.errors import AppError
 from workhorse.records import Run
 
 FakeEngine = Callable[..., str]
+PATIENCE_S = 120.0  # far from the 800 s that the answers would take which nobody waits for
 
 
 def ignore(_: Progress) -> None:
@@ -36,15 +37,18 @@ async def test_cancelling_frees_the_slot(fake_engine: FakeEngine) -> None:
 
     scenario = Scenario("test", prompt_tokens=20, output_tokens=4000, streams=2)
     task = asyncio.create_task(measure(url, scenario, on_progress=look))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await started.wait()
-        assert await busy_slots(url) == 2
+        await until_busy(url, 2)
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
-        async with asyncio.timeout(1):  # what the service promises; it takes milliseconds
-            while await busy_slots(url):  # noqa: ASYNC110 another process's slots
-                await asyncio.sleep(0.01)
+        await until_busy(url, 0)
+
+
+async def until_busy(url: str, slots: int) -> None:
+    while await busy_slots(url) != slots:  # noqa: ASYNC110 another process's slots
+        await asyncio.sleep(0.01)
 
 
 async def busy_slots(url: str) -> int:

@@ -24,6 +24,9 @@ SETTINGS = (
     "--n-gpu-layers 0 --fit off --cache-ram 0 --verbosity 3"
 )
 
+# An answer so short may come in one read to a process that had to wait for its turn: no speed.
+LOOKS = 20
+
 pytestmark = pytest.mark.real
 
 
@@ -49,13 +52,16 @@ def real_engine(real_model: Path, tmp_path: Path) -> Iterator[str]:
 
 async def test_prompts_have_exactly_the_asked_length(real_engine: str) -> None:
     scenario = Scenario("real", prompt_tokens=99, output_tokens=6, streams=2, repeats=1)
-    runs = await measure(real_engine, scenario, on_progress=lambda _: None)
-    assert {run.error for run in runs} == {None}
-    assert {(run.prompt_tokens, run.output_tokens) for run in runs} == {(99, 6)}
-    assert {run.cached_tokens for run in runs} == {0}
     conditions = Conditions("2026-11-30T00:00:00+00:00", None, None, real_engine, "0")
-    measurement = scenario.measurement(runs, conditions)
-    summary = summarise(measurement)
+    for _ in range(LOOKS):
+        runs = await measure(real_engine, scenario, on_progress=lambda _: None)
+        assert {run.error for run in runs} == {None}
+        assert {(run.prompt_tokens, run.output_tokens) for run in runs} == {(99, 6)}
+        assert {run.cached_tokens for run in runs} == {0}
+        measurement = scenario.measurement(runs, conditions)
+        summary = summarise(measurement)
+        if summary.decode_tokens_per_s is not None:
+            break
     assert summary.decode_tokens_per_s is not None
     assert summary.prefill_tokens_per_s is not None
     assert summary.total_tokens_per_s is not None

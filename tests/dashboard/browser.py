@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 needs_chromium = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium here (Debian: apt-get install chromium)"
@@ -56,6 +56,9 @@ class Browser:
                     reply.set_result(said)
             elif listener := self.listeners.get(said.get("sessionId", "")):
                 listener(said["method"], said["params"])
+        for reply in self.waiting.values():  # nobody is there any more who could answer
+            if not reply.done():
+                reply.set_exception(PageError("the browser has gone"))
 
 
 @dataclass

@@ -30,7 +30,7 @@ def diagnose(
         input=text,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, "WORKHORSE_HOME": str(home), "PATH": searched, "LC_ALL": "C.UTF-8"},
     )
 
@@ -144,7 +144,18 @@ def test_a_pipe_without_a_dash_is_read(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
     (logs / "engine-1.log").write_text(HEALTHY)
-    done = diagnose(home=tmp_path, text=NO_LIBGOMP)
+    read_end, write_end = os.pipe()
+    os.write(write_end, NO_LIBGOMP.encode())  # there before anybody looks
+    os.close(write_end)
+    with os.fdopen(read_end) as pipe:
+        done = subprocess.run(
+            [sys.executable, "-m", "workhorse", "diagnose"],
+            stdin=pipe,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**os.environ, "WORKHORSE_HOME": str(tmp_path), "LC_ALL": "C.UTF-8"},
+        )
     assert done.returncode == EXIT_NO, done.stdout
 
 
@@ -157,7 +168,7 @@ def test_a_file_given_as_standard_input_is_read(tmp_path: Path) -> None:
             stdin=file,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             env={**os.environ, "WORKHORSE_HOME": str(tmp_path), "LC_ALL": "C.UTF-8"},
         )
     assert done.returncode == EXIT_NO, done.stderr

@@ -119,7 +119,7 @@ async def test_a_collapse_behind_the_gateway_is_an_alarm_until_it_is_well_again(
     tmp_path: Path, fake_engine: FakeEngine
 ) -> None:
     quick, slow = fake_engine("--gap-ms", "4"), fake_engine("--gap-ms", "100")
-    # Nothing of this machine's load can make the quick engine as slow as is asked of the slow one.
+    # Speeds are those of the engine's clock, which tells what it was told, whatever else runs.
     engine = StandIn(quick, cpu_plan(forecast=forecast(30.0), context_tokens=4096))
     front = Front(tmp_path, engine)
     front.guarding.measured(engine, measured(30.0))  # type: ignore[arg-type]
@@ -127,7 +127,7 @@ async def test_a_collapse_behind_the_gateway_is_an_alarm_until_it_is_well_again(
         for index in range(6):
             await front.ask(index, 12)
             await front.watch.look()
-        assert front.watch.alarms == ()
+            assert "live.decode-collapsed" not in {a.finding.code for a in front.watch.alarms}
         engine.url = slow
         await front.until("live.decode-collapsed", there=True)
         (alarm,) = front.watch.alarms
@@ -208,7 +208,7 @@ async def test_a_reading_leaves_the_event_loop_alone(tmp_path: Path) -> None:
     went_on = threading.Event()
 
     def waits() -> float:
-        assert went_on.wait(30)
+        assert went_on.wait(120)
         return 1.0
 
     front.watch._sensors._clock = waits

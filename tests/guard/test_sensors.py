@@ -119,9 +119,12 @@ def test_only_new_messages_of_the_kernel_are_told(tmp_path: Path) -> None:
     assert not KernelMessages(tmp_path / "none").readable
 
 
-def test_without_the_right_to_the_log_the_driver_tells_xids(tmp_path: Path) -> None:
+def test_without_the_right_to_the_log_the_driver_tells_xids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = FakeCard(), FakeCard()
     driver = FakeDriver(first, second)
+    monkeypatch.setattr("workhorse.machine.nvml_xids._ANSWER_WITHIN_S", 120.0)
     sensor = sensors(tmp_path, driver, xids=NvmlXids(driver))
     assert sensor.read(1.0, (), {}, {}).events == ()
     driver.xids += [(second, 48), (first, 13)]
@@ -150,7 +153,7 @@ def test_a_card_that_is_lost_says_so_and_a_driver_that_hangs_is_left_alone() -> 
     answers = opened.ask()
     assert answers is not None and answers.gpus[1]["error"]["code"] == LOST
     may_go_on = threading.Event()
-    driver.nvmlDeviceGetCount = lambda: may_go_on.wait(30) and 0  # type: ignore[method-assign, assignment, return-value]
+    driver.nvmlDeviceGetCount = lambda: may_go_on.wait(120) and 0  # type: ignore[method-assign, assignment, return-value]
     for words in ("no answer", "no answer yet"):
         answers = opened.ask(within_s=0.01)
         assert answers is not None and answers.error is not None and answers.error.words == words

@@ -28,7 +28,7 @@ from workhorse.machine.kernel_messages import KernelMessages
 from workhorse.records import EngineReading, Plan
 from workhorse.settings import GuardSettings, read_settings
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 QUICK = GuardSettings(raise_after=2, of_latest=2, clear_after=2, period_s=0.05, repeat_s=0)
 
 
@@ -267,6 +267,12 @@ async def test_the_journal_is_bounded_and_reads_over_what_it_does_not_know(tmp_p
 # --- the webhook ----------------------------------------------------------------------------------
 
 Answer = Callable[[int], int]
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A receiver that waits for its turn is one that answers."""
+    monkeypatch.setattr("workhorse.guard.webhook.ANSWER_WITHIN_S", PATIENCE_S)
 
 
 @asynccontextmanager
