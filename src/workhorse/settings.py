@@ -119,6 +119,19 @@ class PrefixCacheSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     disk_gib: Annotated[float, msgspec.Meta(ge=0, le=10000)] = 8.0
 
 
+class BatchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What OpenAI's files and batches may take of the disk and of the service."""
+
+    upload_mib: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 200  # OpenAI's (2026-11)
+    upload_s: Annotated[float, msgspec.Meta(ge=1, le=86400)] = 3600.0  # for a file to arrive
+    key_gib: Annotated[float, msgspec.Meta(gt=0, le=100_000)] = 4.0  # of one key's files
+    total_gib: Annotated[float, msgspec.Meta(gt=0, le=100_000)] = 16.0
+    keep_days: Annotated[float, msgspec.Meta(gt=0, le=3650)] = 30.0  # OpenAI's (2026-11)
+    requests: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 50_000  # OpenAI's (2026-11)
+    unfinished: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 32  # batches of one key
+    yield_to_chat: bool = True  # keep slots free while people chat
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file; everything in it may be left out."""
 
@@ -129,6 +142,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     supervision: SupervisionSettings = SupervisionSettings()
     template: Annotated[tuple[TemplateSettings, ...], msgspec.Meta(max_length=32)] = ()
     prefix_cache: PrefixCacheSettings = PrefixCacheSettings()
+    batch: BatchSettings = BatchSettings()
     guard: GuardSettings = GuardSettings()
 
 

@@ -42,16 +42,16 @@ def check_sane(answer: Answer) -> None:
 
 
 def usage_of(document: Mapping[str, Any]) -> Usage:
-    """What a response says that it took; 0 where it does not say."""
+    """What a response says that it took, in the words of any route; 0 where it does not say."""
     told = document.get("usage")
     if not isinstance(told, dict):
         return Usage(requests=1)
-    details = told.get("prompt_tokens_details")
+    details = told.get("prompt_tokens_details", told.get("input_tokens_details"))
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     return Usage(
-        prompt_tokens=_count(told.get("prompt_tokens")),
+        prompt_tokens=_count(told.get("prompt_tokens", told.get("input_tokens"))),
         cached_tokens=_count(cached),
-        output_tokens=_count(told.get("completion_tokens")),
+        output_tokens=_count(told.get("completion_tokens", told.get("output_tokens"))),
         requests=1,
     )
 

@@ -96,6 +96,12 @@ def show(status: "ServiceStatus", language: Language) -> None:
     for engine in status.engines:
         if engine.reason is not None and engine.state != "ready":
             print(f"{engine.model_name}: {engine.reason.in_language(language)}")
+    if status.batches:
+        words = Text(
+            f"Batches that are being answered: {status.batches}",
+            f"正在处理的批处理：{status.batches}",
+        )
+        print(words.in_language(language))
     on = [alarm.finding for alarm in status.alarms if alarm.over_unix_s is None]
     print_verdict(Verdict(tuple(on)), language)
 

@@ -6,6 +6,7 @@ import ipaddress
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from urllib.parse import unquote
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -27,6 +28,9 @@ OPEN = frozenset({"/", "/favicon.ico", "/healthz"})
 OPEN_FOLDER = "/dashboard/"
 # What the commands of the user who runs the service may ask with the token in its run file.
 OWN = "/workhorse/"
+# The service's own batches ask in the name of the key that ordered them: its name, percent-encoded;
+# empty for what was ordered before there were keys. It counts with the token alone.
+FOR_HEADER = "X-Workhorse-For"
 
 _WHY: dict[WhyNot, Text] = {
     "none": Text("A key is needed here, and none was sent.", "此处需要密钥，但请求未携带。"),
@@ -90,6 +94,10 @@ class Access:
     def asks_for_key(self) -> bool:
         """True once a key was made, and wherever other machines can ask."""
         return self._exposed or bool(self._ring)
+
+    def key_named(self, name: str) -> Key | None:
+        """The key in force of that name; None: there is none."""
+        return self._ring.named(name, time.time())
 
     def expose(self, host: str) -> None:
         """Note where the gateway will listen; AppError when others could ask without a key."""
@@ -171,7 +179,11 @@ class Access:
         """Ends what runs for a key that was taken back; one that expires lets it end by itself."""
         for task, request in self._running.items():
             verdict = ring.judge(sent_secret(request), time.time())
-            if verdict in ("revoked", "unknown") and ENDED not in request:
+            if FOR_HEADER in request.headers and self._is_own(request, sent_secret(request)):
+                gone = ring.named(request[KEY].name, time.time()) is None
+            else:
+                gone = verdict in ("revoked", "unknown")
+            if gone and ENDED not in request:
                 request[ENDED] = NotLetIn(401, _WHY["revoked"], _NEXT)
                 task.cancel()
 
@@ -205,11 +217,23 @@ class Access:
             return
         if changes:
             raise NotLetIn(403, _ONLY_OWN, _ASK_OWN)
+        if FOR_HEADER in request.headers and self._is_own(request, secret):
+            self._ask_for(request, unquote(request.headers[FOR_HEADER]))
+            return
         verdict = self._ring.judge(secret, time.time())
         if isinstance(verdict, Key):
             request[KEY] = verdict
         elif path not in OPEN and not path.startswith(OPEN_FOLDER):
             raise NotLetIn(401, _WHY[verdict], _NEXT)
+
+    def _ask_for(self, request: web.Request, name: str) -> None:
+        """Have a request of the service itself count as one of the key's."""
+        if not name:
+            return
+        key = self.key_named(name)
+        if key is None:
+            raise NotLetIn(401, _WHY["revoked"], _NEXT)
+        request[KEY] = key
 
     def _is_own(self, request: web.Request, secret: str | None) -> bool:
         """Is it a command of the user who runs the service, on this machine?"""

@@ -13,6 +13,7 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
@@ -20,6 +21,7 @@ from aiohttp.http import HttpProcessingError
 from workhorse.units import MIB
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Method = TypeVar("Method", bound=Callable[..., Awaitable[web.StreamResponse]])
 
 BACKLOG = 1024  # clients that may connect in the same moment
 HEADER_LINE_BYTES, HEADER_COUNT = 8190, 128  # aiohttp's; Apache has 8190 and 100 (2026-11)
@@ -232,13 +234,20 @@ def most_connections(wanted: int) -> int:
     return max(1, min(wanted, (soft - _DESCRIPTORS_BESIDE) // _DESCRIPTORS_EACH))
 
 
+def reads_its_body(handler: Method) -> Method:
+    """Mark a route's method that takes the body in as it comes, within limits of its own."""
+    vars(handler)["reads_its_body"] = True
+    return handler
+
+
 @web.middleware
 async def take_body(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Read a request's body whole, before it waits for anything; slow and large ones are refused.
 
     What `request.read` gives later is this body.
     """
-    if request.body_exists:
+    own_way = getattr(request.match_info.handler, "reads_its_body", False)
+    if request.body_exists and not own_way:
         limits = request.app[LIMITS]
         size_bytes = request.content_length or 0
         if size_bytes > limits.body_bytes:

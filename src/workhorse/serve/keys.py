@@ -76,6 +76,15 @@ class KeyRing:
         """Was any key made? Then one is asked for, even where all are revoked by now."""
         return bool(self._by_id)
 
+    def named(self, name: str, now_unix_s: float) -> Key | None:
+        """The key in force of that name; None: there is none."""
+        for kept in self.kept:
+            expires_unix_s = kept.key.expires_unix_s
+            over = expires_unix_s is not None and now_unix_s >= expires_unix_s
+            if kept.key.name == name and kept.revoked_unix_s is None and not over:
+                return kept.key
+        return None
+
     def judge(self, secret: str | None, now_unix_s: float) -> Key | WhyNot:
         """The key that a secret belongs to, or why it opens nothing.
 

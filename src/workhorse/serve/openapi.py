@@ -16,8 +16,8 @@ EVENT: Json = {"type": "object", "required": ["data"], "properties": {"data": TE
 TOKENS: Json = {"type": "array", "items": {**COUNT, "maximum": 2000}}
 
 
-def document(*, asks_for_key: bool) -> Json:
-    """The whole document, OpenAPI 3.1."""
+def document(*, asks_for_key: bool, beside: Paths | None = None) -> Json:
+    """The whole document, OpenAPI 3.1; `beside`: routes that the gateway has not of itself."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -27,7 +27,7 @@ def document(*, asks_for_key: bool) -> Json:
             "Fields that are not described pass on to the engine.",
         },
         "security": [{"bearer": []}, {"apiKey": []}] if asks_for_key else [],
-        "paths": {**_generating(), **_computing(), **_own()},
+        "paths": {**_generating(), **_computing(), **_own(), **(beside or {})},
         "components": {
             "schemas": {"Error": _error(), "Message": _message(), "Tool": OBJECT},
             "securitySchemes": {
@@ -43,22 +43,24 @@ def _generating() -> Paths:
     chat = {"messages": messages, "tools": {"type": "array", "items": _ref("Tool")}, **_common()}
     answer = {"type": "object", "required": ["choices"]}
     return {
-        "/v1/chat/completions": _post("A chat", _object(chat, "messages"), answer, stream=True),
-        "/v1/completions": _post(
+        "/v1/chat/completions": post_route(
+            "A chat", object_of(chat, "messages"), answer, stream=True
+        ),
+        "/v1/completions": post_route(
             "A text that goes on",
-            _object({"prompt": {"anyOf": [TEXT, TOKENS]}, **_common()}, "prompt"),
+            object_of({"prompt": {"anyOf": [TEXT, TOKENS]}, **_common()}, "prompt"),
             answer,
             stream=True,
         ),
-        "/v1/messages": _post(
+        "/v1/messages": post_route(
             "A chat in Anthropic's form",
-            _object({"messages": messages, "system": TEXT, **_common()}, "messages"),
+            object_of({"messages": messages, "system": TEXT, **_common()}, "messages"),
             {"type": "object", "required": ["content", "usage"]},
             stream=True,
         ),
-        "/v1/responses": _post(
+        "/v1/responses": post_route(
             "A chat in OpenAI's newer form",
-            _object({"input": TEXT, "max_output_tokens": COUNT, "stream": _flag()}, "input"),
+            object_of({"input": TEXT, "max_output_tokens": COUNT, "stream": _flag()}, "input"),
             {"type": "object", "required": ["output", "status"]},
             stream=True,
         ),
@@ -66,29 +68,33 @@ def _generating() -> Paths:
 
 
 def _computing() -> Paths:
-    chat = _object({"messages": {"type": "array", "items": _ref("Message")}}, "messages")
+    chat = object_of({"messages": {"type": "array", "items": _ref("Message")}}, "messages")
     words = {"anyOf": [TEXT, {"type": "array", "items": TEXT, "minItems": 1}]}
     ranked = {"query": TEXT, "documents": {"type": "array", "items": TEXT, "minItems": 1}}
     counted = {"type": "object", "required": ["input_tokens"]}
-    rerank = _post("Order documents by a question", _object(ranked, "query", "documents"), OBJECT)
+    rerank = post_route(
+        "Order documents by a question", object_of(ranked, "query", "documents"), OBJECT
+    )
     return {
-        "/v1/embeddings": _post("Vectors of texts", _object({"input": words}, "input"), OBJECT),
+        "/v1/embeddings": post_route(
+            "Vectors of texts", object_of({"input": words}, "input"), OBJECT
+        ),
         "/v1/rerank": rerank,
         "/rerank": rerank,
-        "/v1/messages/count_tokens": _post("Tokens of a message", chat, counted),
-        "/v1/chat/completions/input_tokens": _post("Tokens of a chat", chat, counted),
-        "/v1/responses/input_tokens": _post(
-            "Tokens of a response's input", _object({"input": TEXT}, "input"), counted
+        "/v1/messages/count_tokens": post_route("Tokens of a message", chat, counted),
+        "/v1/chat/completions/input_tokens": post_route("Tokens of a chat", chat, counted),
+        "/v1/responses/input_tokens": post_route(
+            "Tokens of a response's input", object_of({"input": TEXT}, "input"), counted
         ),
-        "/apply-template": _post("A chat as the prompt that the model reads", chat, OBJECT),
-        "/tokenize": _post(
+        "/apply-template": post_route("A chat as the prompt that the model reads", chat, OBJECT),
+        "/tokenize": post_route(
             "Text to tokens",
-            _object({"content": TEXT}, "content"),
+            object_of({"content": TEXT}, "content"),
             {"type": "object", "required": ["tokens"]},
         ),
-        "/detokenize": _post(
+        "/detokenize": post_route(
             "Tokens to text",
-            _object({"tokens": TOKENS}, "tokens"),
+            object_of({"tokens": TOKENS}, "tokens"),
             {"type": "object", "required": ["content"]},
         ),
     }
@@ -97,22 +103,22 @@ def _computing() -> Paths:
 def _own() -> Paths:
     listed = {"type": "object", "required": ["object", "data"]}
     health = {"type": "object", "required": ["status", "state"]}
-    healthy = _get("Is the service well? Needs no key", health)
+    healthy = get_route("Is the service well? Needs no key", health)
     healthy["get"]["responses"]["503"] = _answer("It is not ready.", health)
     healthy["get"]["security"] = []
     text = {"text/plain": {"schema": TEXT}}
-    metrics = _get("Figures in Prometheus' format", OBJECT)
+    metrics = get_route("Figures in Prometheus' format", OBJECT)
     metrics["get"]["responses"]["200"]["content"] = text
-    one = _get("A model that is served", {"type": "object", "required": ["id"]})
+    one = get_route("A model that is served", {"type": "object", "required": ["id"]})
     named = {"name": "model", "in": "path", "required": True, "schema": {**TEXT, "minLength": 1}}
     one["get"]["parameters"] = [named]
     return {
         "/v1/models/{model}": one,
-        "/v1/models": _get("The models that are served", listed),
-        "/props": _get("What the engine says of itself", OBJECT),
+        "/v1/models": get_route("The models that are served", listed),
+        "/props": get_route("What the engine says of itself", OBJECT),
         "/healthz": healthy,
         "/metrics": metrics,
-        "/openapi.json": _get("This document", OBJECT),
+        "/openapi.json": get_route("This document", OBJECT),
     }
 
 
@@ -130,11 +136,13 @@ def _flag() -> Json:
     return {"type": "boolean", "default": False}
 
 
-def _object(properties: Json, *required: str) -> Json:
+def object_of(properties: Json, *required: str) -> Json:
+    """An object with these properties; it may have further ones."""
     return {"type": "object", "properties": properties, "required": list(required)}
 
 
-def _post(what: str, asked: Json, answer: Json, *, stream: bool = False) -> Json:
+def post_route(what: str, asked: Json, answer: Json, *, stream: bool = False) -> Json:
+    """A route that takes a document."""
     responses = _responses(what, answer)
     if stream:
         responses["200"]["content"]["text/event-stream"] = {"schema": EVENT}
@@ -142,7 +150,8 @@ def _post(what: str, asked: Json, answer: Json, *, stream: bool = False) -> Json
     return {"post": {"summary": what, "requestBody": body, "responses": responses}}
 
 
-def _get(what: str, answer: Json) -> Json:
+def get_route(what: str, answer: Json) -> Json:
+    """A route that is only asked."""
     return {"get": {"summary": what, "responses": _responses(what, answer)}}
 
 

@@ -45,11 +45,26 @@ class EngineLost(AppError):
         )
 
 
-class NotFound(AppError):
-    """What the client asked for is not here: its own mistake, no use in asking again."""
+class ClientError(AppError):
+    """The client's own mistake; `param` names what it is about, where that is one thing."""
+
+    def __init__(
+        self,
+        what: Text,
+        next_step: Text,
+        *,
+        speaker: Speaker = "gateway",
+        param: str | None = None,
+    ) -> None:
+        super().__init__(what, next_step, speaker=speaker)
+        self.param = param
 
 
-class NotTaken(AppError):
+class NotFound(ClientError):
+    """What the client asked for is not here: no use in asking again."""
+
+
+class NotTaken(ClientError):
     """What the client sent cannot be answered, by whomever and whenever it is asked again."""
 
 
@@ -158,7 +173,10 @@ def refuse(error: AppError) -> web.Response:
     if isinstance(error, Busy):
         return _refuse_busy(error)
     status = status_of(error)
-    response = json_response(refusal(status, str(error), error.speaker), status=status)
+    document = refusal(status, str(error), error.speaker)
+    if isinstance(error, ClientError):
+        document["error"]["param"] = error.param
+    response = json_response(document, status=status)
     if status >= 500:
         response.headers["Retry-After"] = str(RETRY_AFTER_S)
     return response

@@ -12,6 +12,7 @@ from workhorse.serve import openapi
 from workhorse.serve.auth import ACCESS, NotLetIn
 from workhorse.serve.backend import READY, Roster
 from workhorse.serve.dialect import CHAT, MESSAGES, RESPONSES, TEXT
+from workhorse.serve.figures import Json
 from workhorse.serve.keys import Key
 from workhorse.serve.metrics import CLIENT_LEFT, CONTENT_TYPE, Metrics
 from workhorse.serve.proxy import Proxy
@@ -20,6 +21,9 @@ from workhorse.serve.sse import parse_object
 from workhorse.serve.who import KEY
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+# What `/openapi.json` says of routes that are mounted beside the gateway's own.
+BESIDE = web.AppKey("beside", dict[str, Json])
 
 REASON_S = 0.5  # for an engine's owner to say why it is not ready
 
@@ -116,7 +120,9 @@ class Routes:
         return json_response(health, status=503)
 
     async def _document(self, request: web.Request) -> web.Response:
-        return json_response(openapi.document(asks_for_key=request.app[ACCESS].asks_for_key))
+        beside = request.app.get(BESIDE)
+        asks_for_key = request.app[ACCESS].asks_for_key
+        return json_response(openapi.document(asks_for_key=asks_for_key, beside=beside))
 
     async def _page(self, _: web.Request) -> web.Response:
         return web.Response(body=self._metrics.page(), headers={"Content-Type": CONTENT_TYPE})

@@ -66,6 +66,7 @@ class Control:
             waiting=sum(one.waiting for one in readings.values()),
             alarms=tuple(service.alarms()),
             config=None if service.ask.config is None else str(service.ask.config.absolute()),
+            batches=service.batches.running,
         )
 
     async def reload(self, say: Callable[[Text], None], *, restart: bool) -> tuple[Change, ...]:

@@ -28,6 +28,7 @@ from workhorse.settings import Settings, read_settings
 from workhorse.text import Text
 from workhorse.units import MIB
 from workhorse.up.asks import asks_of, checked
+from workhorse.up.batches import Batches
 from workhorse.up.board import Board
 from workhorse.up.control import Control
 from workhorse.up.decide import Ask
@@ -85,6 +86,8 @@ class Service:
         )
         app.middlewares.append(self.gate.middleware)
         app.add_routes((*self.control.table(), *self.board.table()))
+        self.batches = Batches(self)
+        self.batches.mount(app)
         self.gateway = Gateway(app, certificate_files(serve.certificate, serve.private_key))
         self.port: int | None = None  # once it is open
         # Told of new ones after a reload.
@@ -189,6 +192,7 @@ class Service:
             self.tell.stage(ended.told)
         self.beside("service file", self.written.keep())
         self.beside("history", self.board.run())
+        self.beside("batches", self.batches.run())
 
     async def start(self, engine: Engine) -> None:
         """Start an engine that was decided on; raises what fails at this first start."""
@@ -277,6 +281,7 @@ class Service:
         """
         self.notify.stopping()
         try:
+            await self.end_beside("batches")  # they go on in the next service
             if self.port is not None:
                 await self.drain()
         except asyncio.CancelledError:

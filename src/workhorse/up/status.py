@@ -45,6 +45,7 @@ class ServiceStatus:
     waiting: int | None = None
     alarms: tuple[Alarm, ...] = ()
     config: str | None = None
+    batches: int | None = None  # of OpenAI's API, those that are being answered
 
     @property
     def exit_code(self) -> int:
