@@ -32,8 +32,8 @@ from workhorse.codec import from_json, to_line
 from workhorse.errors import AppError
 from workhorse.store import Store
 
-# How often what a runner has spent is put down, for the report of a job whose runner is killed.
-NOTED_EVERY_S = 10.0
+# What a runner has spent is put down so often: a kill costs the report at most so much of it.
+NOTED_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def keep_spent(ledger: Ledger, job_id: str, spent: Spent) -> None:
 
 
 async def note_spent(ledger: Ledger, job_id: str, spent: Callable[[], Spent]) -> None:
-    """Put it down every few seconds, until cancelled."""
+    """Put it down every second, until cancelled."""
     while True:
         await asyncio.sleep(NOTED_EVERY_S)
         with suppress(AppError):  # a full disk stops the job elsewhere, with its own words

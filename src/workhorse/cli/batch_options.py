@@ -64,15 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     add_result(parser, language)
     add_reading(parser, language)
     add_pace(parser, language)
-    add(
-        "--dry-run",
-        action="store_true",
-        help=words(
-            "show the forecast alone: documents, tokens, hours (exit code 3: with --window, more "
-            "than one day's hours)",
-            "只显示预测：文档数、token 数、用时（配合 --window：一天的时段内做不完则退出码为 3）",
-        ),
-    )
+    add_trial(parser, language)
     add(
         "--url",
         metavar="URL",
@@ -82,6 +74,19 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
         ),
     )
     add_access(parser, language)
+
+
+def add_trial(parser: argparse.ArgumentParser, language: Language) -> None:
+    """The forecast without the job."""
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help=Text(
+            "show the forecast alone: documents, tokens, hours (exit code 3: with --window, more "
+            "than one day's hours)",
+            "只显示预测：文档数、token 数、用时（配合 --window：一天的时段内做不完则退出码为 3）",
+        ).in_language(language),
+    )
 
 
 def add_result(parser: argparse.ArgumentParser, language: Language) -> None:
