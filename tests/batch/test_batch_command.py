@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from running_fake import FakeEngine
 from workhorse.batch.job import JobRecord
 from workhorse.batch.ledger import Ledger
 from workhorse.cli import main
+from workhorse.cli.batch_run import running_service
 from workhorse.config import Places
 from workhorse.errors import EXIT_FAILED, EXIT_GOOD, EXIT_NO, EXIT_USAGE
 from workhorse.store import Store
@@ -289,3 +291,23 @@ def test_without_a_service_there_is_one_error(
     assert ordered("http://127.0.0.1:1") == EXIT_FAILED
     assert "workhorse up" in capsys.readouterr().err
     assert jobs(home) == ()
+
+
+@pytest.mark.parametrize(
+    ("ports", "port"), [((), 8080), ((9000,), 9000), ((9000, 8080), 8080), ((9000, 9000), 9000)]
+)
+def test_the_service_of_this_machine_is_found(
+    home: Path, monkeypatch: pytest.MonkeyPatch, ports: tuple[int, ...], port: int
+) -> None:
+    files = [SimpleNamespace(url=f"http://127.0.0.1:{one}") for one in ports]
+    monkeypatch.setattr("workhorse.up.outside.services", lambda _: files)
+    assert running_service(Places(home)) == f"http://127.0.0.1:{port}"
+
+
+def test_of_several_services_one_is_to_be_chosen(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [SimpleNamespace(url=f"http://127.0.0.1:{port}") for port in (9000, 9001)]
+    monkeypatch.setattr("workhorse.up.outside.services", lambda _: files)
+    assert batch("papers", "--template", "summary-short") == EXIT_USAGE
+    assert "--url" in capsys.readouterr().err

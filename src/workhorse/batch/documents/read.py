@@ -189,8 +189,8 @@ def _no_table(path: Path) -> Exception:
     return wrong_input(
         f"{path} is no table, so it has no columns.",
         f"{path} 不是表格，没有列。",
-        "Leave out --column and --id, or name a csv, tsv, xlsx or jsonl file.",
-        "请去掉 --column 和 --id，或指定 csv、tsv、xlsx、jsonl 文件。",
+        "Leave out --column and --id-column, or name a csv, tsv, xlsx or jsonl file.",
+        "请去掉 --column 和 --id-column，或指定 csv、tsv、xlsx、jsonl 文件。",
     )
 
 

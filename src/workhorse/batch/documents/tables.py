@@ -70,7 +70,9 @@ def chosen_columns(
             raise _which(names, where)
     else:
         text = _found(names, column, "--column", where)
-    return Columns(text, None if id_column is None else _found(names, id_column, "--id", where))
+    return Columns(
+        text, None if id_column is None else _found(names, id_column, "--id-column", where)
+    )
 
 
 def items_of_rows(
