@@ -1,19 +1,21 @@
 """The fake engine speaks like llama-server and shows the faults that it is told to have."""
 
+import asyncio
 import base64
 import json
+import random
 import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_client import Json, fake, read_events
+from fake_client import Json, fake, read_events, until
 from hypothesis import given
 from hypothesis import strategies as st
 
 from workhorse.engines.fake.__main__ import behaviour_of, build_parser, main
 from workhorse.engines.fake.decode import Behaviour
-from workhorse.engines.fake.tokens import cut_at_stop, say, to_text, to_tokens
+from workhorse.engines.fake.tokens import GARBAGE, cut_at_stop, say, to_text, to_tokens
 
 SHAPES = json.loads((Path(__file__).parent / "llama_server_shapes.json").read_text())
 
@@ -64,7 +66,7 @@ async def test_two_prompts_in_one_stream() -> None:
 
 
 async def test_while_loading_everything_is_unavailable() -> None:
-    async with fake(load_s=0.3) as client:
+    async with fake(load_s=3600.0) as client:
         status, _, text = await client.post("/health", None)
         assert status == 503
         assert json.loads(text)["error"] == {
@@ -188,6 +190,27 @@ async def test_told_share_of_requests_fails_and_the_same_ones_each_time() -> Non
     first = await codes()
     assert set(first) == {200, 500}
     assert first == await codes()
+
+
+async def test_told_shares_of_silence_and_of_garbage() -> None:
+    drawn = random.Random(3)
+    fates = [drawn.random() for _ in range(20)]
+    silent: list[asyncio.Task[tuple[int, str, str]]] = []
+    async with fake(hang_rate=0.3, garbage_rate=0.3, seed=3) as client:
+        for fate in fates:
+            before = client.server.chance.getstate()
+            asking = asyncio.create_task(client.post("/completion", {"prompt": "x"}))
+            await until(lambda: client.server.chance.getstate() != before)  # noqa: B023
+            if fate < 0.3:
+                silent.append(asking)
+            else:
+                _, _, text = await asking
+                assert (GARBAGE in text) == (fate < 0.6)
+        assert 0 < len(silent) < 20
+        assert not any(asking.done() for asking in silent)
+        for asking in silent:
+            asking.cancel()
+        await asyncio.gather(*silent, return_exceptions=True)
 
 
 async def test_an_answer_that_fails_in_the_middle_ends_with_an_error_event() -> None:
