@@ -180,10 +180,14 @@ def test_an_input_of_nothing_readable_takes_nothing() -> None:
     ("told", "value", "high"),
     [
         ({"before": (50, Usage(output_tokens=3000, requests=60))}, 50, 62.5),
-        ({"before": (3, Usage(output_tokens=3000, requests=3))}, 256, 512),  # too few to learn from
+        (
+            {"before": (3, Usage(output_tokens=3000, requests=3))},
+            76.8,
+            512,
+        ),  # too few to learn from
         ({"words": 100}, 140, 210),
         ({"words": 5000}, 512, 512),  # the limit cuts it
-        ({}, 256, 512),
+        ({}, 76.8, 512),
     ],
 )
 def test_what_answers_take_by_what_is_known(

@@ -12,8 +12,9 @@ from workhorse.text import Text
 
 # So many tokens an English word has in an answer (Qwen, Llama, SmolLM tokenizers, 2026-11).
 TOKENS_A_WORD = 1.4
-# Nothing known of the answers but their limit: they take half of it, or anything.
-UNKNOWN_ANSWER = Range(0.1, 0.5, 1.0)
+# Nothing known of the answers but their limit, which is generous: a label takes a fiftieth of it, a
+# text more (templates that ship, tried 2026-12).
+UNKNOWN_ANSWER = Range(0.02, 0.15, 1.0)
 # Answers of another job with the same template: these documents' will differ a little.
 LIKE_BEFORE = Range(0.8, 1.0, 1.25)
 FROM_WORDS = Range(0.6, 1.0, 1.5)
