@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,6 +11,8 @@ from workhorse.errors import EXIT_NO, AppError
 from workhorse.text import Text
 
 PID_BYTES = 32
+# Whoever looks who holds a lock has it in that moment himself: look again before that is believed.
+LOOKS, LOOK_PAUSE_S = 5, 0.01
 
 
 @contextmanager
@@ -45,6 +48,7 @@ def holder(path: Path) -> int | None:
 
 
 def _take(path: Path, job_id: str) -> int:
+    looks = 0
     while True:
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -57,6 +61,10 @@ def _take(path: Path, job_id: str) -> int:
         except BlockingIOError:
             pid = _written_in(handle)
             os.close(handle)
+            looks += 1
+            if looks < LOOKS:
+                time.sleep(LOOK_PAUSE_S)
+                continue
             raise runs_already(job_id, pid) from None
         except OSError as error:
             os.close(handle)

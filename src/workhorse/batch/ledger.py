@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from workhorse.batch.add_items import add_items
 from workhorse.batch.hold import holder, holding
 from workhorse.batch.item import NewItem, Reason, Usage
@@ -86,7 +88,7 @@ class Ledger(Items):
                 "SELECT job, state, count(*) FROM item GROUP BY job, state"
             ):
                 counted.setdefault(job, {})[state] = count
-        return tuple(job_of(row, Counts(**counted.get(row[0], {}))) for row in rows)
+        return tuple(self._as_it_is(row, Counts(**counted.get(row[0], {}))) for row in rows)
 
     def job(self, job_id: str) -> JobRecord:
         """One job; the beginning of its id is enough. Raises `AppError` for none and for several.
@@ -95,7 +97,8 @@ class Ledger(Items):
         """
         with self._file.reading() as connection:
             row = row_of(connection, job_id)
-            return job_of(row, Counts(**dict(connection.execute(COUNT, (row[0],)).fetchall())))
+            counts = Counts(**dict(connection.execute(COUNT, (row[0],)).fetchall()))
+        return self._as_it_is(row, counts)
 
     def usage(self, job_id: str) -> Usage:
         """What all items of a job have taken so far."""
@@ -238,6 +241,16 @@ class Ledger(Items):
             self._forget(number)
 
     # inside
+
+    def _as_it_is(self, row: tuple[Any, ...], counts: Counts) -> JobRecord:
+        """A job; one whose runner was killed, or could not say that it ends, is not running."""
+        record = job_of(row, counts)
+        if record.state != "running" or holder(self._lock(record.id)) is not None:
+            return record
+        with self._file.reading() as connection:
+            state = row_of(connection, record.id)[3]
+        # Else it has ended in this moment.
+        return replace(record, state="stopped") if state == "running" else self.job(record.id)
 
     def _lock(self, job_id: str) -> Path:
         return self._path.with_name(f"{self._path.stem}-{job_id}.lock")

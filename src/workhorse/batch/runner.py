@@ -3,8 +3,9 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
 from workhorse.batch.asking import Asker, Pace
 from workhorse.batch.client import client_of
@@ -77,6 +78,8 @@ class _Run:
         self._usage = Usage()
         self._crew: Crew | None = None
         self._asker: Asker | None = None
+        self._end = asyncio.Event()  # it shall end before all is done, for `_trouble` if any
+        self._trouble: Exception | None = None
 
     async def work(
         self,
@@ -101,39 +104,58 @@ class _Run:
             asker = self._asker = Asker(
                 client, pace, patience=patience, note=self._tell.note, changed=self._stir
             )
-            await asker.well()
-            context = context_tokens or await client.context_tokens()
-            if context is None:
-                self._tell.note(_context_assumed(service.url))
-            counted = TokenCounts(asker)
-
-            def tools(item: Item) -> ItemTools:
-                return ItemTools(
-                    asker,
-                    counted,
-                    self._memory(item.number),
-                    attempts=found.job.attempts,
-                    context_tokens=context or ASSUMED_CONTEXT_TOKENS,
-                    spent=self._spent,
-                )
-
-            self._crew = crew = Crew(
-                self._store,
-                found,
-                secrets.token_hex(8),
-                task=task,
-                asker=asker,
-                tools=tools,
-                ended=self._ended,
-                clock=self._clock,
-            )
-            ticker = asyncio.create_task(self._tick(crew))
+            ticker = asyncio.create_task(self._tick())
             try:
-                return await crew.run()
+                await self._before_the_end(asker.well())
+                context = context_tokens or await client.context_tokens()
+                if context is None and not self._end.is_set():
+                    self._tell.note(_context_assumed(service.url))
+                self._crew = self._crew_for(found, task, asker, context)
+                if self._end.is_set():
+                    self._crew.stop(self._trouble)
+                return await self._crew.run()
             finally:
                 ticker.cancel()
                 await asyncio.gather(ticker, return_exceptions=True)
                 self._say()
+
+    async def _before_the_end(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it, unless the job is to end before it is done."""
+        both = asyncio.create_task(work), asyncio.create_task(self._end.wait())
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if both[0].done():
+                both[0].result()
+        finally:
+            for one in both:
+                one.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+
+    def _crew_for(
+        self, found: JobRecord, task: Task | None, asker: Asker, context_tokens: int | None
+    ) -> Crew:
+        counted = TokenCounts(asker)
+
+        def tools(item: Item) -> ItemTools:
+            return ItemTools(
+                asker,
+                counted,
+                self._memory(item.number),
+                attempts=found.job.attempts,
+                context_tokens=context_tokens or ASSUMED_CONTEXT_TOKENS,
+                spent=self._spent,
+            )
+
+        return Crew(
+            self._store,
+            found,
+            secrets.token_hex(8),
+            task=task,
+            asker=asker,
+            tools=tools,
+            ended=self._ended,
+            clock=self._clock,
+        )
 
     def _memory(self, number: int) -> Memory:
         async def remembered(step: str) -> bytes | None:
@@ -144,7 +166,7 @@ class _Run:
 
         return Memory(remembered, remember)
 
-    async def _tick(self, crew: Crew) -> None:
+    async def _tick(self) -> None:
         """Once a second: tell how far it is, and hear whether it shall end."""
         loop = asyncio.get_running_loop()
         settled_s = loop.time()
@@ -152,13 +174,19 @@ class _Run:
             while True:
                 self._say()
                 if await self._store.do(self._ledger.is_cancelling, self._job_id):
-                    crew.stop()
+                    self._stop()
                 if loop.time() - settled_s >= SETTLE_S:
                     await self._store.do(self._ledger.settle)
                     settled_s = loop.time()
                 await asyncio.sleep(TICK_S)
         except Exception as error:  # noqa: BLE001 (raised by `Crew.run`)
-            crew.stop(error)
+            self._stop(error)
+
+    def _stop(self, trouble: Exception | None = None) -> None:
+        self._trouble = self._trouble or trouble
+        self._end.set()
+        if self._crew is not None:
+            self._crew.stop(trouble)
 
     def _say(self) -> None:
         asker = self._asker

@@ -10,7 +10,7 @@ import msgspec
 from workhorse.batch.answers import check_sane, read_answer, usage_of, vectors_of
 from workhorse.batch.asking import Asker, Got, Tries, said
 from workhorse.batch.counting import TokenCounts
-from workhorse.batch.item import Reason, Usage
+from workhorse.batch.item import Cause, Reason, Usage
 from workhorse.batch.retry import Fate, Reply, varied
 from workhorse.batch.task import Answer, Check, ItemFailed, NotValid, Request
 from workhorse.errors import AppError
@@ -231,5 +231,5 @@ def _no_use(got: Got) -> Exception:
                 "请用该任务的模型重新启动服务，然后运行 `workhorse batch resume`。",
             ),
         )
-    cause = "too long" if fate == "too long" else "refused"
+    cause: Cause = "too long" if fate == "too long" else "refused"
     return ItemFailed(Reason(cause=cause, seen=reason.seen, seen_zh=reason.seen_zh))
