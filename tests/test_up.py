@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ import pytest
 from workhorse.codec import from_json
 from workhorse.records import Plan
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]
 
-DEADLINE_S = 90.0
-MEASURED_S = 400.0  # a standard measurement takes 12 s on two quiet cores, minutes on busy ones
+DEADLINE_S = 300.0
+MEASURED_S = 1200.0  # a standard measurement takes 12 s on two quiet cores, minutes on busy ones
+ATTEMPTS = 5
 UP = (sys.executable, "-m", "workhorse", "up")
 
 
@@ -51,7 +52,7 @@ class Service:
         raise AssertionError(f"never said {pattern!r}:\n{self.text()}")
 
     def client(self) -> openai.OpenAI:
-        made = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=60)
+        made = openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=600)
         self.clients.append(made)
         return made
 
@@ -90,7 +91,7 @@ def running_service(home: Path, model: Path, options: tuple[str, ...]) -> Iterat
             client.close()
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(timeout=30)
+            process.wait(timeout=DEADLINE_S)
         finally:
             process.kill()
             process.wait()
@@ -127,7 +128,7 @@ def test_the_main_job(start: Start, tmp_path: Path, real_model: Path) -> None:
     service.wait_for(r"decode, measured +[\d.]+")
     service.wait_for(r"share of the ceiling +\d+ %")
     service.process.send_signal(signal.SIGINT)
-    assert service.process.wait(timeout=30) == 0
+    assert service.process.wait(timeout=DEADLINE_S) == 0
     with pytest.raises(openai.APIConnectionError):
         client.models.list()
     # What was measured teaches the next forecast.
@@ -177,30 +178,31 @@ def test_killed_workhorse_takes_the_engine_with_it(start: Start) -> None:
     service.process.kill()
     service.process.wait()
     deadline = time.monotonic() + DEADLINE_S
-    while Path(f"/proc/{engine}/cmdline").exists() and time.monotonic() < deadline:
-        if not Path(f"/proc/{engine}/cmdline").read_bytes():
-            break  # a zombie, waiting to be reaped
+    while is_alive(engine) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not is_alive(engine)
 
 
 def is_alive(pid: int) -> bool:
     try:
-        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
-    except FileNotFoundError:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())  # none of a zombie
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
 def test_measuring_gives_way_to_a_client(start: Start) -> None:
-    service = start()
-    client = service.client()
-    # Ask again and again until a request falls into the measurement.
-    deadline = time.monotonic() + DEADLINE_S
-    while "measuring waits" not in service.text() and time.monotonic() < deadline:
-        time.sleep(3.0)  # longer than the quiet that measuring waits for
-        client.completions.create(model="any", prompt="One, two,", max_tokens=4)
-        if "share of the ceiling" in service.text():
-            pytest.fail("measured in full before a client came; cannot tell")
+    for _ in range(ATTEMPTS):
+        service = start()
+        client = service.client()
+        # Ask again and again until a request falls into the measurement.
+        while not re.search("measuring waits|share of the ceiling", service.text()):
+            time.sleep(3.0)  # longer than the quiet that measuring waits for
+            client.completions.create(model="any", prompt="One, two,", max_tokens=4)
+        if "measuring waits" in service.text():
+            break
+        # We had to wait for our turn, and it was measured in full before a client came.
+        service.process.send_signal(signal.SIGINT)
+        assert service.process.wait(timeout=DEADLINE_S) == 0
     service.wait_for("measuring waits: a client is being served")
     service.wait_for("share of the ceiling", MEASURED_S)
 
@@ -308,18 +310,26 @@ def test_a_service_outlives_the_reader_of_its_output(tmp_path: Path, real_model:
         assert process.poll() is None
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=DEADLINE_S) == 0
 
 
 @contextmanager
 def sqlite_of(home: Path) -> Iterator[sqlite3.Connection]:
     """The store, once a measurement is in it."""
     path, deadline = home / "measurements-1.sqlite", time.monotonic() + MEASURED_S
-    while not path.exists() and time.monotonic() < deadline:
+    while not has_rows(path) and time.monotonic() < deadline:
         time.sleep(0.2)
-    time.sleep(0.5)  # the row follows the table at once
     with closing(sqlite3.connect(path)) as store:
         yield store
+
+
+def has_rows(path: Path) -> bool:
+    """Whether there is a measurement; the table may come before it, and the file before both."""
+    if not path.exists():
+        return False
+    with closing(sqlite3.connect(path)) as store, suppress(sqlite3.OperationalError):
+        return bool(store.execute("SELECT count(*) FROM measurement").fetchone()[0])
+    return False
 
 
 def test_without_network_a_second_start_works(tmp_path: Path, real_model: Path) -> None:

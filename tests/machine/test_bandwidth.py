@@ -1,6 +1,8 @@
 """Memory bandwidth: the plan and the arithmetic exactly, the measurement as far as it is sure."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from captured_machines import CAPTURES
@@ -10,8 +12,12 @@ from workhorse.machine.bandwidth import measure_bandwidths
 from workhorse.machine.bandwidth_plan import Chunk, Reading, best_rate, plan_readings
 from workhorse.machine.memory_policy import nodes_of_memory, place_memory
 from workhorse.machine.probe import probe
-from workhorse.records import Limits, Machine
+from workhorse.records import Bandwidth, Limits, Machine
+from workhorse.text import Text
 from workhorse.units import GIB, MIB
+
+ATTEMPTS = 10
+Measured = tuple[tuple[Bandwidth, ...], tuple[Text, ...]]
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +33,20 @@ def here() -> Machine:
     """
     machine = probe(measure_s=0)
     return replace(machine, cpu=replace(machine.cpu, l3_bytes=None))
+
+
+def measured(
+    machine: Machine, duration_s: float, holds: Callable[[Measured], bool], **more: Any
+) -> Measured:
+    """What was measured, once it holds, or the last try.
+
+    A machine that stands still for the length of a measurement has no figure of it.
+    """
+    for _ in range(ATTEMPTS):
+        found = measure_bandwidths(machine, duration_s=duration_s, **more)
+        if holds(found):
+            break
+    return found
 
 
 def steady(start_s: float, end_s: float, each_s: float, n_bytes: int) -> list[Chunk]:
@@ -139,15 +159,27 @@ def test_no_cpu_is_a_doubt(machine_b: Machine) -> None:
 
 def test_this_machine_is_measured(here: Machine) -> None:
     shares: list[float] = []
-    bandwidths, doubts = measure_bandwidths(here, duration_s=0.8, on_progress=shares.append)
+
+    def holds(found: Measured) -> bool:
+        # Wide: two cores that six processes share read 1 GB/s; nobody builds 2 TB/s.
+        rates = [figure.bytes_per_s for figure in found[0]]
+        good = has_small(found) and all(1e8 < rate < 2e12 for rate in rates)
+        if not good:
+            shares.clear()
+        return good
+
+    found = measured(here, 0.8, holds, on_progress=shares.append)
+    assert holds(found), found
+    bandwidths, doubts = found
     readings, _ = plan_readings(here)
-    assert [b.pages for b in bandwidths if b.pages == "small"] == ["small"]
     assert len(bandwidths) + len(doubts) == len(readings)
     for figure in bandwidths:
-        # Wide: two cores that six processes share read 1 GB/s; nobody builds 2 TB/s.
-        assert 1e8 < figure.bytes_per_s < 2e12
         assert figure.threads >= 1 and figure.duration_s > 0 and "memchr" in figure.method
     assert shares == sorted(shares) and all(0 <= share <= 1 for share in shares)
+
+
+def has_small(found: Measured) -> bool:
+    return [b.pages for b in found[0] if b.pages == "small"] == ["small"]
 
 
 def as_two_nodes(here: Machine) -> Machine:
@@ -164,11 +196,16 @@ def test_a_node_that_cannot_be_had_is_a_doubt_and_the_rest_is_measured(here: Mac
     if len(here.nodes) != 1 or len(here.cpu.cores) < 2:
         pytest.skip("needs one node with two cores")
     machine = as_two_nodes(here)
-    bandwidths, doubts = measure_bandwidths(machine, duration_s=1.0)
+
+    def own(found: Measured) -> list[int | None]:
+        return [b.node for b in found[0] if b.memory_nodes is None and b.pages == "small"]
+
+    found = measured(machine, 1.0, lambda found: bool(own(found)))
+    bandwidths, doubts = found
     across = [b for b in bandwidths if b.memory_nodes is not None]
     assert any("cannot be put on node 1023" in doubt.en for doubt in doubts)
     assert all(b.memory_nodes == (0,) for b in across)
-    assert [b.node for b in bandwidths if b.memory_nodes is None and b.pages == "small"]
+    assert own(found)
 
 
 def test_memory_lies_where_it_was_put() -> None:
@@ -251,9 +288,13 @@ def test_huge_pages_that_were_not_given_are_a_doubt(
 ) -> None:
     monkeypatch.setattr(bandwidth, "_anonymous_huge_bytes", lambda: 0)
     thp = replace(here, memory=replace(here.memory, thp="always"))
-    bandwidths, doubts = measure_bandwidths(thp, duration_s=0.8)
-    assert all(figure.pages == "small" for figure in bandwidths)
-    assert any("huge pages" in doubt.en for doubt in doubts)
+
+    def holds(found: Measured) -> bool:
+        return any("huge pages" in doubt.en for doubt in found[1])
+
+    found = measured(thp, 0.8, holds)
+    assert all(figure.pages == "small" for figure in found[0])
+    assert holds(found), found
 
 
 def test_a_mask_that_cannot_be_set_is_told(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,5 +303,5 @@ def test_a_mask_that_cannot_be_set_is_told(here: Machine, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("workhorse.machine.bandwidth.os.sched_setaffinity", refuse)
     small = replace(here, memory=replace(here.memory, thp="never"))
-    bandwidths, doubts = measure_bandwidths(small, duration_s=0.8)
+    bandwidths, doubts = measured(small, 0.8, lambda found: found[1] == ())
     assert doubts == () and "not pinned" in bandwidths[0].method

@@ -9,11 +9,18 @@ from workhorse.machine.bandwidth_plan import Reading
 from workhorse.records import Bandwidth
 from workhorse.units import MIB
 
+# A machine that stands still for the length of a measurement has no figure of it.
+ATTEMPTS = 10
+
 
 def measure(node: int | None) -> object:
     cpus = (max(os.sched_getaffinity(0)),)
     reading = Reading(node, cpus, "small", 8 * MIB, 4 * MIB)
-    return bandwidth._measure(reading, 0.2, lambda share: None)
+    for _ in range(ATTEMPTS):
+        found = bandwidth._measure(reading, 0.2, lambda share: None)
+        if isinstance(found, Bandwidth):
+            break
+    return found
 
 
 @pytest.mark.parametrize(("node", "told"), [(0, [(8 * MIB, (0,))]), (None, [])])
@@ -25,7 +32,7 @@ def test_numa_balancing_is_kept_off_the_pages(
         bandwidth, "place_memory", lambda address, size, nodes: calls.append((size, nodes))
     )
     assert isinstance(measure(node), Bandwidth)
-    assert calls == told
+    assert calls[-len(told) :] == told if told else calls == []
 
 
 def test_a_container_that_forbids_policies_is_measured_all_the_same(

@@ -46,7 +46,16 @@ def here(tmp_path: Path, *, deep: bool = True) -> Software:
     """The software of this machine, with a home and a PATH of our own."""
     home = tmp_path / "home"
     environment = {"HOME": str(home), "PATH": f"{tmp_path / 'bin'}:relative:"}
-    return read_software(DirectoryFiles(Path("/")), deep=deep, environment=environment)
+    # A clock that stands still: reading may take as long as this machine needs.
+    return read_software(
+        DirectoryFiles(Path("/")), deep=deep, environment=environment, clock=lambda: 0.0
+    )
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And so may a program that is asked for its version."""
+    monkeypatch.setattr("workhorse.machine.software._SAY_WITHIN_S", 120.0)
 
 
 def test_toolkits_of_all_ages() -> None:

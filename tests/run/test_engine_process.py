@@ -90,31 +90,23 @@ async def test_an_engine_that_is_not_there(log: Path) -> None:
         await engine.wait_ready(3600)
 
 
-async def test_a_health_endpoint_that_never_answers_is_a_timeout_and_the_process_gone(
-    log: Path,
+@pytest.mark.parametrize(
+    ("fault", "said"), [(("--hang",), "no answer"), (("--load-s", "3600"), "HTTP 503")]
+)
+async def test_an_engine_that_is_never_ready_says_what_it_said_last_and_is_gone(
+    log: Path, monkeypatch: pytest.MonkeyPatch, fault: tuple[str, ...], said: str
 ) -> None:
-    engine = EngineProcess(fake("--hang"), log)
+    monkeypatch.setattr("workhorse.run.process.PROBE_S", 0.5)
+    engine = EngineProcess(fake(*fault), log)
     await engine.start()
-    await asyncio.to_thread(wait_for_listener, engine.launch.port)
-    with pytest.raises(AppError, match=r"not ready after 3.00 s .* said last: no answer"):
-        await engine.wait_ready(3)
+    # What it says is known before the time is over, however slowly it starts.
+    looking = asyncio.create_task(engine._poll_health())
+    await until(lambda: engine._last_answer.en == said)
+    looking.cancel()
+    await asyncio.wait({looking})
+    with pytest.raises(AppError, match=f"not ready after 10.0 ms .* said last: {said}"):
+        await engine.wait_ready(0.01)
     assert is_reaped(engine.pid)
-
-
-async def test_an_engine_that_loads_too_long_says_what_it_said_last(log: Path) -> None:
-    engine = EngineProcess(fake("--load-s", "3600"), log)
-    await engine.start()
-    await asyncio.to_thread(wait_for_listener, engine.launch.port)
-    with pytest.raises(AppError, match="said last: HTTP 503"):
-        await engine.wait_ready(0.5)
-    assert is_reaped(engine.pid)
-
-
-def wait_for_listener(port: int) -> None:
-    while True:
-        with socket.socket() as client:
-            if client.connect_ex(("127.0.0.1", port)) == 0:
-                return
 
 
 async def test_a_taken_port_is_its_own_error(log: Path) -> None:
@@ -246,13 +238,13 @@ PARENT = """
 import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from launches import fake
+from launches import PATIENCE_S, fake
 from workhorse.run.process import EngineProcess
 
 async def main():
     engine = EngineProcess(fake("--ignore-sigterm"), Path(sys.argv[1]))
     await engine.start()
-    await engine.wait_ready(30)
+    await engine.wait_ready(PATIENCE_S)
     print(engine.pid, flush=True)
     await asyncio.sleep(3600)
 

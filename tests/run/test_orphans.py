@@ -112,7 +112,7 @@ def test_the_engine_of_a_dead_service_is_ended(tmp_path: Path, command: tuple[st
         write_service_file(tmp_path, file)
         orphans = left_behind(file, carrying(marker))
         assert {one.pid for one in orphans} == {written.pid, unwritten.pid}
-        assert all(gone for _, gone in end_all(orphans, grace_s=0.5))
+        assert all(gone for _, gone in end_all(orphans, grace_s=0.5, after_kill_s=120.0))
         assert not lives(written.pid)
         assert not lives(unwritten.pid)
 

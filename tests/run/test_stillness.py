@@ -12,7 +12,7 @@ from launches import PATIENCE_S, fake, is_reaped, until
 
 from workhorse.run.process import EngineProcess
 from workhorse.run.stillness import Stillness, Vitals, says_at_rest
-from workhorse.run.supervisor import Supervisor
+from workhorse.run.supervisor import Supervisor, vitals_of
 from workhorse.run.vitals import open_connections, read_vitals
 
 MINUTE_S = 60.0
@@ -74,6 +74,8 @@ async def test_what_the_kernel_says_of_a_real_engine(tmp_path: Path) -> None:
     try:
         await process.wait_ready(PATIENCE_S)
         assert process.pid is not None
+        # The engine may need its turn to see that who asked for its health has gone.
+        await until(lambda: open_connections(process.launch.port) == 0)
         before = read_vitals(process.pid, process.launch.port)
         assert before is not None
         assert before.waiting == 0
@@ -164,7 +166,10 @@ async def test_a_look_that_fails_costs_neither_the_engine_nor_the_watch(tmp_path
         await supervisor.stop()
 
 
-async def test_an_engine_at_rest_with_an_open_connection_is_left_alone(tmp_path: Path) -> None:
+async def test_an_engine_at_rest_with_an_open_connection_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workhorse.run.supervisor.PROBE_S", PATIENCE_S)
     clock = Clock(lambda _: AT_REST)
     supervisor = watched(tmp_path, clock)
     await supervisor.start()
@@ -179,12 +184,18 @@ async def test_a_real_hang_under_a_real_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workhorse.run.supervisor.PROBE_S", 0.1)
+    hangs: list[int] = []  # looked at from here on: until then it has all the time that it needs
+
+    def look(process: EngineProcess) -> Vitals | None:
+        return vitals_of(process) if process.pid in hangs else None
+
     supervisor = Supervisor(
-        lambda port: fake("--gap-ms", "5", port=port),
+        lambda port: fake("--gap-ms", "50", port=port),
         tmp_path / "engine.log",
         ready_timeout_s=PATIENCE_S,
         hung_after_s=0.3,
         look_every_s=0.05,
+        vitals=look,
     )
     await supervisor.start()
     try:
@@ -199,6 +210,7 @@ async def test_a_real_hang_under_a_real_request(
         ):
             await answer.content.readany()
             os.kill(pid, signal.SIGSTOP)
+            hangs.append(pid)
             with pytest.raises(aiohttp.ClientPayloadError):
                 while await answer.content.readany():
                     pass

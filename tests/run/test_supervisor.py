@@ -268,7 +268,11 @@ async def test_a_check_that_refuses_at_the_first_start_is_the_callers(tmp_path: 
     await supervisor.stop()
 
 
-async def test_an_engine_that_dies_under_the_check_is_the_cause(tmp_path: Path) -> None:
+async def test_an_engine_that_dies_under_the_check_is_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workhorse.run.supervisor.DEATH_NEWS_S", PATIENCE_S)
+
     async def check(engine: EngineProcess) -> None:
         ask = {"prompt": "x", "n_predict": 9, "ignore_eos": True}
         async with aiohttp.ClientSession() as http:

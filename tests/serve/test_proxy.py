@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 from stand_ins import (
+    PATIENCE_S,
     Exchange,
     Json,
     Script,
@@ -285,18 +286,26 @@ async def test_ten_megabytes_of_request(service: Service) -> None:
 
 
 async def test_progress_that_is_kept_back_becomes_pings(service: Service) -> None:
+    pinged = asyncio.Event()
+
     async def thinks_long(to: Exchange) -> None:
         await to.begin_stream()
-        for done in range(5):
+        done = 0
+        while done < 5 or not pinged.is_set():
             await asyncio.sleep(0.03)
             await to.event(progress(done))
+            done += 1
         await to.event(HELLO[-1])
         await to.end_stream()
 
     service.follows(thinks_long)
-    _, body, _ = await service.post(CHAT, {"stream": True, "sse_ping_interval": 0.02})
-    assert body.startswith(b":\n\n")
+    asked = {"stream": True, "sse_ping_interval": 0.02}
+    async with asyncio.timeout(PATIENCE_S), service.http.post(CHAT, json=asked) as answer:
+        assert await answer.content.readexactly(3) == b":\n\n"
+        pinged.set()
+        body = await answer.read()
     assert b"prompt_progress" not in body
+    assert body.endswith(b"data: [DONE]\n\n")
     _, body, _ = await service.post(CHAT, {"stream": True, "sse_ping_interval": -1})
     assert body.startswith(b"data: ")
 

@@ -14,11 +14,19 @@ import pytest_asyncio
 from real_engine import RealEngine, real_engine
 from stand_ins import StandInBackend, gateway
 from test_messages import heard
-from test_real_leaving import BATCH_TOKENS, LONG, PROMPT_TOKENS, decoded, prefilled, progressed
+from test_real_leaving import (
+    BATCH_TOKENS,
+    LONG,
+    PROMPT_TOKENS,
+    SECOND_OF_DECODE_TOKENS,
+    SHORT_TOKENS,
+    decoded,
+    frees_its_slot,
+    prefilled,
+)
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 
-SECOND_OF_DECODE_TOKENS = 110  # this model, two quiet cores
 ASK = "Name three colours."
 GREEDY: Any = {"temperature": 0, "top_k": 1, "max_tokens": 16}
 
@@ -129,8 +137,11 @@ class Guest:
         ):
             await answer.read()
 
+    @property
+    def ended(self) -> bool:
+        return self._task.done()
+
     async def leave(self) -> None:
-        assert not self._task.done()
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
@@ -141,22 +152,19 @@ class Guest:
 async def test_who_leaves_in_prefill_frees_the_slot(
     engine: RealEngine, front: str, kind: str, stream: bool
 ) -> None:
-    before = len(engine.stops())
-    guest = Guest(front, kind, f"{kind} {stream} {LONG}", stream)
-    done = await progressed(engine, prefilled, steps=2)
-    assert done < PROMPT_TOKENS - 3 * BATCH_TOKENS, "it is in the middle of its prefill"
-    await guest.leave()
-    await engine.until(lambda busy, _: not busy and len(engine.stops()) > before)
-    assert engine.stops()[-1] <= done + 3 * BATCH_TOKENS
+    def comes(attempt: int) -> Guest:
+        return Guest(front, kind, f"{kind} {stream} {attempt} {LONG}", stream)
+
+    most = PROMPT_TOKENS - 3 * BATCH_TOKENS
+    await frees_its_slot(engine, comes, prefilled, most_done=most, more=3 * BATCH_TOKENS)
 
 
 @pytest.mark.parametrize("kind", ["messages", "responses", "completions"])
 async def test_who_leaves_in_decode_frees_the_slot(
     engine: RealEngine, front: str, kind: str
 ) -> None:
-    before = len(engine.stops())
-    guest = Guest(front, kind, "Tell a story.", stream=False)
-    done = await progressed(engine, decoded, steps=5)
-    await guest.leave()
-    await engine.until(lambda busy, _: not busy and len(engine.stops()) > before)
-    assert engine.stops()[-1] <= 40 + done + SECOND_OF_DECODE_TOKENS
+    def comes(_: int) -> Guest:
+        return Guest(front, kind, "Tell a story.", stream=False)
+
+    more = SHORT_TOKENS + SECOND_OF_DECODE_TOKENS
+    await frees_its_slot(engine, comes, decoded, most_done=3000, more=more)

@@ -126,7 +126,7 @@ async def test_killed_while_it_answers_then_served_after_the_restart(
     await supervisor.start()
     try:
         async with (
-            gateway(Supervised(supervisor)) as url,
+            gateway(Supervised(supervisor), restart_wait_s=PATIENCE_S) as url,
             openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
         ):
             with pytest.raises(openai.APIError, match="died while it answered"):

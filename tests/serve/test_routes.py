@@ -164,7 +164,8 @@ async def test_health_while_requests_wait_for_a_reload() -> None:
         assert await answer.json() == {"status": "unavailable", "state": "reloading"}
 
 
-async def test_health_without_an_engine() -> None:
+async def test_health_without_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workhorse.serve.routes.REASON_S", PATIENCE_S)
     async with (
         gateway(StandInBackend(None, "given_up")) as url,
         aiohttp.ClientSession(url) as http,

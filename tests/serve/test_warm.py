@@ -15,7 +15,7 @@ from workhorse.serve.kept_states import KeptStates
 from workhorse.serve.templates import Ledger, Tally, Template
 from workhorse.serve.warm import Warmer
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 A = Template("a", None, (("system", "Be brief."),), "", True)
 B = Template("b", None, (("system", "Be kind, and long."),), "", True)
 TEXT_A, TEXT_B = "system:Be brief.|user:", "system:Be kind, and long.|user:"
@@ -76,6 +76,12 @@ async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 - several tasks and an engine have to go on
             await asyncio.sleep(0.002)
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes from disk may take as long as this machine needs."""
+    monkeypatch.setattr(warm, "RESTORE_BUDGET_S", PATIENCE_S)
 
 
 def files(folder: Path) -> list[Path]:

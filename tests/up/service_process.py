@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 60.0  # for what must come true on a machine with other work
+PATIENCE_S = 240.0  # for what must come true on a machine with other work
 OLD = ("--ctx-size N", "--parallel N", "--model F", "--port N", "--host H", "--alias NAME")
 KNOWN = (*OLD, "--api-key KEY")
 
@@ -89,6 +89,17 @@ class Running:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return workhorse(self.home, *arguments)
+
+    def answering(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A command that asks the service, once it has answered in the time that it is given."""
+
+        def well() -> subprocess.CompletedProcess[str] | None:
+            done = self.command(*arguments)
+            return done if done.returncode == 0 else None
+
+        done = self.until(well, what=f"{arguments} was never well")
+        assert isinstance(done, subprocess.CompletedProcess)
+        return done
 
     def written(self) -> Json:
         """The service's own file."""
