@@ -1,6 +1,7 @@
 """Runs a job in a process of its own: `run_in_process.py FOLDER JOB URL`."""
 
 import asyncio
+import signal
 import sys
 from pathlib import Path
 
@@ -23,4 +24,6 @@ async def main(folder: str, job_id: str, url: str) -> None:
 
 
 if __name__ == "__main__":
+    # A shell that runs the tests in the background has it ignored, and that is inherited.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     asyncio.run(main(*sys.argv[1:]))

@@ -33,7 +33,7 @@ async def test_ended_at_random_points_and_gone_on_with(
         job_id = added(ledger, texts(ITEMS))
         async with standing(gap_s=0.005) as there:
             for _ in range(3):
-                wanted = ledger.job(job_id).counts.done + chance.randint(1, ITEMS // 5)
+                wanted = ledger.job(job_id).counts.done + chance.randint(1, ITEMS // 8)
                 process = await started(str(tmp_path), job_id, there.url)
                 await until(lambda: ledger.job(job_id).counts.done >= wanted)  # noqa: B023
                 process.send_signal(stop_with)
