@@ -22,8 +22,7 @@ def test_keys_are_followed_by_a_running_service(start_service: StartService) -> 
     assert asked(secret) == 200
     assert service.get("/metrics?")[0] == 401
     assert service.get("/healthz") == (200, {"status": "ok", "state": "ready"})
-    status = service.command("status")
-    assert status.returncode == 0, "the service's own commands have its token"
+    status = service.answering("status")  # the service's own commands have its token
     assert "ready" in status.stdout
     assert service.command("keys", "revoke", "ann").returncode == 0
     service.until(lambda: asked(secret) == 401)

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from service_inside import Listener, Load, serving, until
-from service_process import StartService, fake_server
+from service_process import PATIENCE_S, StartService, fake_server
 
 from workhorse.config import Places
 from workhorse.errors import AppError
@@ -23,7 +23,7 @@ from workhorse.up.decide import Ask
 from workhorse.up.reload import Change, with_cache_of
 from workhorse.up.service import Service
 
-pytestmark = pytest.mark.timeout(600)  # a service starts in seconds, on a busy machine in more
+pytestmark = pytest.mark.timeout(1800)  # a service starts in seconds, on a busy machine in more
 
 
 @pytest.fixture(scope="session")
@@ -265,7 +265,10 @@ async def test_an_engine_that_does_not_start_leaves_the_old_one(
         await one_engine_left(service)
 
 
-async def test_a_service_that_gave_up_is_brought_back(tmp_path: Path, small_model: Path) -> None:
+async def test_a_service_that_gave_up_is_brought_back(
+    tmp_path: Path, small_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workhorse.serve.routes.REASON_S", PATIENCE_S)
     async with serving(tmp_path, small_model) as service:
         fake_server(tmp_path / "bin", "--die-at-start")
         supervisor = service.engines[0].supervisor
@@ -333,8 +336,7 @@ async def test_who_asked_may_leave_and_the_reload_goes_on(
 
 def test_the_commands(start_service: StartService) -> None:
     service = start_service()
-    status = service.command("status", "--json")
-    assert status.returncode == 0, status.stderr
+    status = service.answering("status", "--json")
     document: dict[str, Any] = json.loads(status.stdout)
     assert document["state"] == "ready"
     assert document["engines"][0]["pid"] == service.engine_pid()
@@ -345,7 +347,7 @@ def test_the_commands(start_service: StartService) -> None:
     several = service.command("reload")
     assert several.returncode == 1
     assert str(other.port) in several.stderr
-    shown = service.command("status")
+    shown = service.answering("status")
     assert str(other.port) in shown.stdout
     assert str(service.port) in shown.stdout
     assert service.command("reload", "--port", str(other.port)).stdout.startswith("small: goes on")

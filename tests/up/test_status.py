@@ -15,7 +15,7 @@ from workhorse.serve.auth import is_from_here
 from workhorse.text import Text, same
 from workhorse.up.status import EngineStatus, ServiceState, ServiceStatus, service_state
 
-pytestmark = pytest.mark.timeout(600)  # a service starts in seconds, on a busy machine in more
+pytestmark = pytest.mark.timeout(1800)  # a service starts in seconds, on a busy machine in more
 
 HOT = Alarm(Finding("gpu.hot", "warning", same("85 °C"), same("why"), same("remedy"), "test"), 1.0)
 READING = EngineReading(
@@ -105,7 +105,7 @@ def test_a_service_that_does_not_answer_and_one_that_wants_keys(
     made = service.command("keys", "add", "somebody")
     assert made.returncode == 0, made.stderr
     service.until(lambda: service.get("/workhorse/status")[0] == 401)
-    assert service.command("status").returncode == 0  # it may read the service's own file
+    service.answering("status")  # it may read the service's own file
     service.process.send_signal(signal.SIGSTOP)
     try:
         silent = service.command("status", "--json")

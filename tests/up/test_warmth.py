@@ -10,6 +10,7 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent / "serve"))
 
 from service_inside import until
+from service_process import PATIENCE_S
 from slots_engine import SlotsEngine, slots_engine
 
 import builders
@@ -25,6 +26,12 @@ from workhorse.settings import Settings
 from workhorse.up.warmth import Warmth, model_files
 
 DECLARED = '[[template]]\nname = "a"\nsystem = "Be brief."\n'
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes from disk may take as long as this machine needs."""
+    monkeypatch.setattr("workhorse.serve.warm.RESTORE_BUDGET_S", PATIENCE_S)
 
 
 def settings(toml: str) -> Settings:
