@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from workhorse.batch.item import Item, Result
 from workhorse.batch.job import Job
@@ -120,7 +121,7 @@ class Summary:
         words = self._words_of(prompt, last=last)
 
         def request(step: str, words: int | None) -> Request:
-            told = {} if words is None else {"words": str(words)}
+            told: dict[str, Any] = {} if words is None else {"words": str(words)}
             body = self._wording.body(
                 language, prompt, answer_tokens=room.answer_tokens, text=text, **told
             )
