@@ -162,7 +162,8 @@ async def test_llm(service: Service, tmp_path: Path) -> None:
 
 def test_every_program_of_the_page_is_run() -> None:
     headings = re.findall(r"^## (.+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert set(headings) == {*PYTHON, "OpenAI, Node", "llm"}
+    # Batches: test_batch_client.py
+    assert set(headings) == {*PYTHON, "Batches", "OpenAI, Node", "llm"}
 
 
 def test_both_languages_show_the_same_programs() -> None:
@@ -171,4 +172,4 @@ def test_both_languages_show_the_same_programs() -> None:
         re.findall(r"```.*?```", page.read_text(encoding="utf-8"), re.DOTALL) for page in pages
     )
     assert english == chinese
-    assert len(english) == len(PYTHON) + 2
+    assert len(english) == len(PYTHON) + 3
