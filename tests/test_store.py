@@ -45,6 +45,14 @@ def test_the_promise_is_kept_beside_what_came(tmp_path: Path) -> None:
     assert from_json(Forecast, document, what="forecast").decode_tokens_per_s == promise
 
 
+def test_what_does_not_teach_can_be_read_back(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    seen = Experience("m", "q4_0", SETUP, 100.0, 190.0)
+    store.add(seen, measurement(), teaches=False)
+    assert store.experiences() == ()
+    assert store.run("up-1") == (measurement(),)
+
+
 def test_a_store_of_an_earlier_version_still_teaches(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     with closing(sqlite3.connect(path)) as connection, connection:

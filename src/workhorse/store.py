@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS measurement (
     engine TEXT NOT NULL,
     pages TEXT NOT NULL,
     threads INTEGER NOT NULL,
-    predicted_tokens_per_s REAL,        -- by constants alone; NULL: there was no forecast
+    predicted_tokens_per_s REAL,        -- by constants alone; NULL: forecasts do not learn from it
     measured_tokens_per_s REAL NOT NULL,
     prefill_tokens_per_s REAL,          -- measured
     document TEXT NOT NULL              -- the Measurement, JSON
@@ -133,9 +133,17 @@ class Store:
             ) from error
 
     def add(
-        self, experience: Experience, measurement: Measurement, forecast: Forecast | None = None
+        self,
+        experience: Experience,
+        measurement: Measurement,
+        forecast: Forecast | None = None,
+        *,
+        teaches: bool = True,
     ) -> None:
-        """Keep a measurement and the forecast that it checks."""
+        """Keep a measurement and the forecast that it checks.
+
+        `teaches`: later forecasts learn from it; False: it can only be read back, by `run`.
+        """
         setup = experience.setup
         with self._open() as connection, connection:
             connection.execute(
@@ -147,7 +155,7 @@ class Store:
                     setup.engine,
                     setup.pages,
                     setup.threads,
-                    experience.predicted_tokens_per_s,
+                    experience.predicted_tokens_per_s if teaches else None,
                     experience.measured_tokens_per_s,
                     experience.prefill_tokens_per_s,
                     experience.low_tokens_per_s,

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 import pytest
-from fake_bed import fake_server, plan_on, rule, two_cores
+from fake_bed import fake_server, plan_on, rule, speak_as_told, two_cores
 
 import builders
 from workhorse.bench import load
@@ -28,7 +28,7 @@ from workhorse.tune.load import both_fit, scenario_for_goal
 from workhorse.tune.trial import Goal, Pair
 from workhorse.units import GIB, MIB
 
-FASTER = rule(threads="1", speed_times=8.0)  # far beyond what a busy machine adds to 8 ms
+FASTER = rule(threads="1", speed_times=8.0)
 HANG_AFTER_S = 6.0
 
 
@@ -36,6 +36,15 @@ HANG_AFTER_S = 6.0
 def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer of 40 tokens is 160 ms of the fake engine."""
     monkeypatch.setattr("workhorse.tune.load.MOST_OUTPUT_TOKENS", 40)
+    speak_as_told(monkeypatch)
+
+
+def impatient(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """A candidate that never gets ready, or is silent, need not be waited for long."""
+    if fault == "hang":
+        monkeypatch.setattr(Arena, "_ready_s", lambda *_: HANG_AFTER_S)
+    if fault == "stall":
+        monkeypatch.setattr("workhorse.tune.experiment.LEAST_SLOW_S", HANG_AFTER_S)
 
 
 @asynccontextmanager
@@ -102,7 +111,7 @@ async def test_both_are_measured_in_turns_and_the_one_that_waits_is_held(tmp_pat
         seen = await made.challenge({"threads"}, replace(plan, threads=1), after(4))
         assert seen.failure is None
         assert len(seen.pairs) == 4
-        assert ratio(seen) > 1
+        assert ratio(seen) == pytest.approx(8, rel=0.1)
         assert held == [1, 1, 1, 1]
         incumbent, candidate = made.pids
         await made.settle(accepted=True)
@@ -110,7 +119,7 @@ async def test_both_are_measured_in_turns_and_the_one_that_waits_is_held(tmp_pat
         assert not exists(incumbent)
         # The winner is the one to beat now.
         seen = await made.challenge({"threads"}, plan, after(3))
-        assert ratio(seen) < 1
+        assert ratio(seen) == pytest.approx(1 / 8, rel=0.1)
 
 
 async def test_where_memory_holds_one_they_are_started_by_turns(tmp_path: Path) -> None:
@@ -127,7 +136,7 @@ async def test_where_memory_holds_one_they_are_started_by_turns(tmp_path: Path) 
     async with arena(tmp_path, plan, tight, look) as made:
         seen = await made.challenge({"threads"}, replace(plan, threads=1), after(6))
         assert len(seen.pairs) == 6
-        assert ratio(seen) > 1
+        assert ratio(seen) == pytest.approx(8, rel=0.1)
     assert running == [1, 1]
 
 
@@ -142,7 +151,7 @@ async def test_each_goal_is_measured_by_its_own_load(tmp_path: Path, goal: Goal)
         seen = await made.challenge({"threads"}, replace(plan, threads=1, slots=2), after(2))
         assert seen.failure is None
         assert len(seen.pairs) == 2
-        assert ratio(seen) > 1.5
+        assert ratio(seen) == pytest.approx(8, rel=0.1)
 
 
 def test_a_round_fits_the_goal_the_context_and_the_time() -> None:
@@ -173,12 +182,19 @@ def test_a_round_fits_the_goal_the_context_and_the_time() -> None:
     ],
 )
 async def test_what_a_candidate_does_is_a_result(
-    tmp_path: Path, fault: str, variable: str, outcome: str, words: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    variable: str,
+    outcome: str,
+    words: str,
 ) -> None:
     machine = two_cores()
     plan = plan_on(machine, fake_server(tmp_path, [rule(fault, threads="1")]))
-    async with arena(tmp_path, plan, machine, patience_s=HANG_AFTER_S) as made:
-        seen = await made.challenge({variable}, replace(plan, threads=1), after(3))
+    async with arena(tmp_path, plan, machine) as made:
+        with monkeypatch.context() as patch:
+            impatient(patch, fault)
+            seen = await made.challenge({variable}, replace(plan, threads=1), after(3))
         assert seen.failure is not None
         assert (seen.failure.outcome, words in seen.failure.why.en) == (outcome, True), seen.failure
         assert seen.failure.why.zh != seen.failure.why.en

@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_bed import PATIENCE_S, fake_server, rule
-from gguf_builder import llama
+from fake_bed import PATIENCE_S, fake_server, rule, speak_as_told
+from gguf_builder import STR, llama
 
 from workhorse.cli import main
 from workhorse.errors import EXIT_FAILED, EXIT_GOOD, EXIT_NO, EXIT_USAGE
 from workhorse.machine.probe import probe
+from workhorse.models.quantize.quality_store import FILE, QualityStore
+from workhorse.models.quantize.quality_store import fingerprint as mark
+from workhorse.plan.quality import Quality
 from workhorse.records import Machine
 
-pytestmark = pytest.mark.timeout(400)  # a busy machine needs seconds for each start
+pytestmark = pytest.mark.timeout(1200)  # a busy machine needs seconds for each start
 
 # Far beyond what a busy machine adds.
 SURFACE = (rule(load_mode="mmap", speed_times=6.0), rule("die", flash_attn="off"))
@@ -100,6 +103,7 @@ def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.setattr("workhorse.tune.load.MOST_OUTPUT_TOKENS", 30)
     monkeypatch.setattr("workhorse.tune.job.FINAL_PAIRS", 7)
     monkeypatch.setattr("workhorse.tune.job.PAIRS_MAX", 8)
+    speak_as_told(monkeypatch)
     model = llama(layers=2).write(tmp_path / "tiny.gguf")
     engine = fake_server(tmp_path / "bin", SURFACE, "--gap-ms", "8")
     return Bed(tmp_path / "home", model, engine, capsys)
@@ -159,6 +163,86 @@ def test_what_it_found_is_used_shown_and_taken_back(bed: Bed, tmp_path: Path) ->
     assert "已撤销 1 个" in undone.stdout
     assert load_mode(bed) == "none"
     assert bed.run("tune", "--undo").returncode == EXIT_NO
+
+
+def quality_of(file: Path, parent: Path, kl_mean: float) -> Quality:
+    """What `workhorse quantize` keeps of a file that it made and compared."""
+    return Quality(
+        mark(file), mark(parent), file.name, parent.name, "Q4_0", 1, 2, 512, "test", "0", 9.0, 9.1,
+        kl_mean, 0.1, 0.95, None, "2026-12-01T00:00:00+00:00",
+    )  # fmt: skip
+
+
+def test_another_quant_is_taken_within_the_loss_that_is_allowed(bed: Bed, tmp_path: Path) -> None:
+    """By what was measured when the files were made: the worse one is not even started."""
+    near, far = tmp_path / "near.gguf", tmp_path / "far.gguf"
+    for file, padding in ((near, 1), (far, 2)):
+        llama(layers=2).key("general.description", STR, "x" * padding).write(file)
+    store = QualityStore(bed.home / FILE)
+    store.add(quality_of(near, bed.model, 0.01))
+    store.add(quality_of(far, bed.model, 0.5))
+    faster = [rule(model=str(file), speed_times=6.0) for file in (near, far)]
+    fake_server(bed.engine.parent, faster, "--gap-ms", "8")
+    done = bed.run(
+        *("tune", "--context", "256", "--slots", "1", "--only", "quant", "--json"),
+        *("--files", f"{near},{far}", "--quality", "0.05"),
+    )
+    assert done.returncode == EXIT_GOOD, done.stderr
+    tuned = json.loads(done.stdout)
+    outcomes = {Path(t["change"]["value"]).name: t for t in tuned["trials"]}
+    assert outcomes["near.gguf"]["outcome"] == "accepted"
+    assert outcomes["far.gguf"]["outcome"] == "refused"
+    assert outcomes["far.gguf"]["pairs"] == []
+    assert "KL divergence 0.5000 is above 0.05" in outcomes["far.gguf"]["why"]["en"]
+    assert tuned["kept"] is True
+
+    def served() -> str:
+        done = bed.run("up", "--dry-run", "--context", "256", "--json")
+        assert done.returncode == EXIT_GOOD, done.stderr
+        launch = json.loads(done.stdout)["launch"]["argv"]
+        return str(launch[launch.index("--model") + 1])
+
+    assert served() == str(near)
+    llama(layers=4).write(near)
+    assert served() == str(bed.model)
+    near.unlink()
+    assert served() == str(bed.model)
+    plan = json.loads(bed.run("plan", "--json", "--context", "256").stdout)
+    assert "tune.file_gone" in {found["code"] for found in plan["verdict"]["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        (("--files", "other.gguf"), EXIT_USAGE, "nothing says how much they may"),
+        (("--files", "tiny.gguf", "--quality", "0.01"), EXIT_USAGE, "is tuned already"),
+        (("--files", "deeper.gguf", "--quality", "0.01"), EXIT_USAGE, "is another model: layers 3"),
+        (("--files", "none.gguf", "--quality", "0.01"), EXIT_FAILED, "none.gguf"),
+        (("--files", ",", "--quality", "0.01"), None, "names no file"),
+    ],
+)
+def test_files_that_cannot_be_tried(
+    bed: Bed,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    more: tuple[str, ...],
+    code: int | None,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    llama(layers=2).key("general.description", STR, "x").write(tmp_path / "other.gguf")
+    llama(layers=3).write(tmp_path / "deeper.gguf")
+    if code is None:
+        with pytest.raises(SystemExit):
+            bed.run("tune", *more)
+        assert said in capsys.readouterr().err
+        return
+    done = bed.run("tune", "--context", "256", *more)
+    assert done.returncode == code
+    assert said in " ".join(done.stderr.split())
+    assert "→" in done.stderr
+    assert not (bed.home / "logs").exists()
 
 
 def test_a_dry_run_starts_nothing_and_says_what_would_be_tried(bed: Bed) -> None:

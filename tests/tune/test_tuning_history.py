@@ -1,5 +1,6 @@
 """What is kept of trials, and what keeps two tunings apart."""
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -12,8 +13,8 @@ from fake_bed import fake_server, given
 
 from workhorse.errors import EXIT_NO, AppError
 from workhorse.text import Text
-from workhorse.tune.history import Circumstances, History, one_at_a_time
-from workhorse.tune.resume import about, standing
+from workhorse.tune.history import Circumstances, History, Tuner, one_at_a_time, who_tunes
+from workhorse.tune.resume import about, refuse_beside_tuning, standing
 from workhorse.tune.trial import Change, Pair, Trial
 from workhorse.units import GIB
 
@@ -125,7 +126,15 @@ def test_one_tunes_at_a_time_and_a_killed_one_holds_nothing(tmp_path: Path) -> N
         with pytest.raises(AppError, match=f"process {other.pid}") as refused, one_at_a_time(lock):
             pass
         assert refused.value.exit_code == EXIT_NO
+        assert who_tunes(lock) == Tuner(other.pid)
+        with pytest.raises(AppError, match=f"process {other.pid}") as refused:
+            refuse_beside_tuning(lock)
+        assert refused.value.exit_code == EXIT_NO
+        assert f"kill {other.pid}" in refused.value.next_step.en
         other.kill()
         other.wait()
+    refuse_beside_tuning(lock)
     with one_at_a_time(lock):
-        pass
+        assert who_tunes(lock) == Tuner(os.getpid())
+    # Whoever comes next is not told to stop a process that may be another by then.
+    assert lock.read_bytes() == b""

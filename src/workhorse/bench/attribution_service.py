@@ -1,29 +1,24 @@
 """What is known of a service before its time is explained: plan, ceiling, the engine behind it."""
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from workhorse.bench.attribution import Known
+from workhorse.bench.own_service import decided_by, own_file
 from workhorse.bench.service import Service, ask
-from workhorse.config import SHARED, Places
+from workhorse.config import Places
 from workhorse.errors import AppError
 from workhorse.models.read import read_model
 from workhorse.plan.speed import PROTOCOL_DEPTH_TOKENS, kv_read_bytes
-from workhorse.records import Conditions, Estimate, Plan
-from workhorse.run.run_file import ServiceFile, service_files
-from workhorse.store import Store
+from workhorse.records import Estimate, Plan
 from workhorse.text import Text
 
 LARGEST_COMMAND_BYTES = 2**20
-LOOKED_THROUGH = 20  # runs of the store, the newest first
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # What llama-server takes its key from (common/arg.cpp, 0c1e570 of 2026-10).
 KEY_VARIABLE = "LLAMA_API_KEY"
 # Routes whose requests make an engine work.
@@ -55,9 +50,6 @@ class ToldPlan(msgspec.Struct):
 
     model_name: str
     ceiling_tokens_per_s: Figure | None = None
-    engine: str | None = None
-    slots: int | None = None
-    context_tokens: int | None = None
 
 
 class ToldReading(msgspec.Struct):
@@ -120,7 +112,7 @@ async def look_behind(
     depth_tokens: float,
     ceiling: Estimate | None,
 ) -> Behind:
-    """All that the gateway, its files and the store tell; `ceiling` is the user's own figure."""
+    """All that the gateway and its files tell; `ceiling` is the user's own figure."""
     state = await state_of(session, service)
     if state is None:
         return Behind(Known(ceiling))
@@ -128,11 +120,10 @@ async def look_behind(
     pid = next((one.now.pid for one in named if one.now is not None), None)
     plan, rated_mhz = None, None
     if ceiling is None:
-        told = told_plan(state, service.model)
-        ceiling = told_ceiling(told)
-        kept = kept_conditions(where, told)
-        plan = None if kept is None else kept.plan
-        machine = None if kept is None else kept.machine
+        ceiling = told_ceiling(told_plan(state, service.model))
+        decided = await decided_by(session, service, where)
+        plan = None if decided is None else decided.plan
+        machine = None if decided is None else decided.machine
         rated_mhz = None if machine is None else machine.cpu.max_mhz
     known = Known(ceiling, has_gateway=True)
     if plan is not None and ceiling is not None:
@@ -156,25 +147,6 @@ def told_ceiling(plan: ToldPlan | None) -> Estimate | None:
     if told is None or not 0 < told.low <= told.value <= told.high:
         return None
     return Estimate(told.value, told.low, told.high, "tok/s", "measured", told.source)
-
-
-def kept_conditions(where: Places, told: ToldPlan | None) -> Conditions | None:
-    """Plan and machine as they were measured, when it is the plan that runs; None: not kept."""
-    if told is None:
-        return None
-    store = Store(where.store)
-    for run in [run for run in store.runs() if run.kind == "up"][:LOOKED_THROUGH]:
-        with suppress(AppError):  # another version's
-            conditions = store.run(run.name)[0].conditions
-            if conditions.plan is not None and reads_alike(conditions.plan, told):
-                return conditions
-    return None
-
-
-def reads_alike(plan: Plan, told: ToldPlan) -> bool:
-    """Whether a kept plan reads the same of each token as the one that the gateway tells."""
-    kept = (plan.model_name, plan.engine.version, plan.slots, plan.context_tokens)
-    return kept == (told.model_name, told.engine, told.slots, told.context_tokens)
 
 
 def known_of(plan: Plan, ceiling: Estimate, depth_tokens: float) -> Known:
@@ -211,19 +183,6 @@ def known_of(plan: Plan, ceiling: Estimate, depth_tokens: float) -> Known:
     )
     # On several devices the KV lies beside the layers: its share of the bytes stands for its time.
     return replace(known, ceiling=scaled, kv_s=here / (n_bytes * share) / scaled.value)
-
-
-def own_file(where: Places, url: str) -> ServiceFile | None:
-    """The file of the service at this address, if it runs here and may be read."""
-    address = urlsplit(url)
-    if address.hostname not in LOOPBACK:
-        return None
-    for folder in dict.fromkeys((where.run, Places(SHARED).run)):
-        with suppress(OSError):
-            for _, file in service_files(folder):
-                if file.port == address.port and file.lives():
-                    return file
-    return None
 
 
 def engine_at(pid: int | None, model: str | None, proc: Path = Path("/proc")) -> Service | None:

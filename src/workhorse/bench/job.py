@@ -15,13 +15,15 @@ from workhorse import __version__
 from workhorse.bench.conditions import is_loopback, sampling
 from workhorse.bench.identify import who_serves
 from workhorse.bench.load import Progress, load_session, measure_service, warm_up
+from workhorse.bench.own_service import decided_by, with_speeds
 from workhorse.bench.scenario import Scenario
 from workhorse.bench.service import Service, find_service
 from workhorse.bench.stats import decode_tokens_per_s, ttft_s
 from workhorse.bench.suites import Sizes, Speeds, What, expected_s, scenarios_for
 from workhorse.bench.tokenizer import make_prompts
+from workhorse.config import places
 from workhorse.machine.probe import probe
-from workhorse.records import Conditions, Machine, Measurement, ServedBy
+from workhorse.records import Conditions, Machine, Measurement, Plan, ServedBy
 
 # Long enough to tell prefill from decode, short enough for a slow machine.
 FIRST = Scenario("first", prompt_tokens=64, output_tokens=16, repeats=1)
@@ -63,11 +65,12 @@ class Found:
     service: Service
     served_by: ServedBy
     machine: Machine | None  # None: it runs elsewhere
+    plan: Plan | None = None  # None: not surely known
 
     def conditions(self, when: str) -> Conditions:
         """The conditions without samples."""
         return Conditions(
-            when, self.machine, None, self.service.url, __version__, served_by=self.served_by
+            when, self.machine, self.plan, self.service.url, __version__, served_by=self.served_by
         )
 
 
@@ -95,12 +98,17 @@ async def bench(asked: Asked, done: list[Measurement], tell: Teller) -> None:
 
 
 async def find(client: aiohttp.ClientSession, where: Where) -> Found:
-    """The service and what it tells of itself."""
+    """The service and what it tells of itself; of one that `up` runs here, its plan as well."""
     service = await find_service(client, where.url, where.api_key, model=where.model, tls=where.tls)
     served_by = await who_serves(client, service)
     here = is_loopback(service.url)
-    machine = await asyncio.to_thread(probe, measure_s=0) if here else None
-    return Found(service, served_by, machine)
+    if not here:
+        return Found(service, served_by, None)
+    machine = await asyncio.to_thread(probe, measure_s=0)
+    decided = await decided_by(client, service, places())
+    if decided is None:
+        return Found(service, served_by, machine)
+    return Found(service, served_by, with_speeds(machine, decided.machine), decided.plan)
 
 
 async def first_speeds(client: aiohttp.ClientSession, service: Service) -> Speeds:

@@ -15,6 +15,7 @@ from workhorse.cli.arguments import add_choices, add_model, ask_of
 from workhorse.cli.parser import not_taken
 from workhorse.cli.progress import FETCHING, LateBar
 from workhorse.cli.show import print_verdict
+from workhorse.cli.tune_given import given_of, paths
 from workhorse.cli.tune_live import LiveTeller
 from workhorse.cli.tune_tables import (
     STOPPED,
@@ -79,6 +80,16 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
             "most that the next token's probabilities may differ from the plan's own, as KL "
             "divergence, such as 0.01 (default: not measured)",
             "下一词元概率与原方案的最大差异（KL 散度，如 0.01；默认不测）",
+        ),
+    )
+    add(
+        "--files",
+        type=paths,
+        default=(),
+        metavar="FILE[,FILE…]",
+        help=words(
+            "other quants of this model to try as well, within --quality",
+            "同一模型的其他量化文件，在 --quality 限度内一并试用",
         ),
     )
     add(
@@ -198,63 +209,6 @@ def decided(ask: "Ask", where: Places, language: Language) -> "Decision":
 
     with LateBar(FETCHING, language) as fetching:
         return decide(ask, where, fetching.step)
-
-
-def given_of(decision: "Decision", ask: "Ask", where: Places, args: argparse.Namespace) -> "Given":
-    """What the tuning is given; AppError for a model that it is not for."""
-    from workhorse.models.read import needs_local_file
-    from workhorse.tune.builds import builds_at_hand
-    from workhorse.tune.fingerprint import build_key
-    from workhorse.tune.given import Given
-    from workhorse.tune.kept import goal_of
-    from workhorse.tune.trial import Constraints
-    from workhorse.up.decide import learned_here
-
-    plan, model = decision.plan, decision.model
-    if plan.embeddings:
-        raise embeds(plan.model_name)
-    if plan.pool is not None:
-        raise other_engine(plan.engine.version)
-    if model.format != "gguf" and plan.pool is None:
-        raise needs_local_file(ask.model or "")
-    own = build_key(plan.engine)
-    at_hand = () if ask.engine else builds_at_hand(where.engines, decision.machine)
-    history, _, _ = learned_here(where)
-    return Given(
-        decision.machine,
-        model,
-        plan,
-        goal_of(ask.wish),
-        Constraints(plan.context_tokens, plan.slots, ask.wish.headroom, args.quality),
-        tuple(build for build in at_hand if build_key(build) != own),
-        history=history,
-    )
-
-
-def embeds(name: str) -> AppError:
-    """Models for embeddings or ranking generate nothing that could be tuned."""
-    return AppError(
-        Text(
-            f"{name} makes embeddings or scores: there is no decoding to tune.",
-            f"{name} 是嵌入或重排序模型，没有可调优的解码过程。",
-        ),
-        Text("Tune a model that writes text.", "请对生成文本的模型调优。"),
-        exit_code=EXIT_NO,
-    )
-
-
-def other_engine(version: str) -> AppError:
-    """What is moved are the settings of llama.cpp."""
-    return AppError(
-        Text(
-            f"{version} cannot be tuned: its settings are not those that are tried.",
-            f"{version} 无法调优：可试的是 llama.cpp 的设置。",
-        ),
-        Text(
-            "Name a GGUF file, or --engine llama.cpp.", "请指定 GGUF 文件，或 --engine llama.cpp。"
-        ),
-        exit_code=EXIT_NO,
-    )
 
 
 async def until_stopped(

@@ -74,10 +74,11 @@ class LiveTeller:
         self, number: int, change: "Change", expected: float | None, ahead: Sequence[str]
     ) -> None:
         """A trial begins."""
-        name, promise = tell.variable_name(change.variable), tell.percent(expected)
+        name, value = tell.variable_name(change.variable), tell.value_shown(change)
+        promise = tell.percent(expected)
         self._now = Text(
-            f"trial {number}: {name.en} {change.value}, expected {promise}",
-            f"试验 {number}：{name.zh} {change.value}，预测 {promise}",
+            f"trial {number}: {name.en} {value}, expected {promise}",
+            f"试验 {number}：{name.zh} {value}，预测 {promise}",
         )
         self._ahead, self._seen = ahead, ""
         self._draw()

@@ -49,7 +49,7 @@ def print_changes(tuned: "Tuned", language: Language) -> None:
     """What was changed, what it gave and how sure that is."""
     rows = [
         (
-            f"{tell.variable_name(change.variable).in_language(language)} {change.value}",
+            asked_words(change, language),
             tell.percent_range(trial.ratio, trial.interval),
             str(len(trial.pairs)),
             trial.why.in_language(language),
@@ -101,9 +101,11 @@ def print_space(around: "Space", language: Language) -> None:
     rows = []
     for variable in around.variables:
         others = [c for c in variable.choices if c.value != variable.now]
-        values = ", ".join(f"{c.value} ({tell.percent(c.expected)})" for c in others)
+        told = [(tell.shown(variable.name, c.value), tell.percent(c.expected)) for c in others]
+        values = ", ".join(f"{value} ({promise})" for value, promise in told)
         name = tell.variable_name(variable.name).in_language(language)
-        rows.append((name, variable.now, values, variable.because.in_language(language)))
+        now, why = tell.shown(variable.name, variable.now), variable.because
+        rows.append((name, now, values, why.in_language(language)))
     head = (
         Text("variable", "变量"),
         Text("now", "当前"),
@@ -160,5 +162,6 @@ def asked_words(step: "Change | Finished", language: Language) -> str:
     from workhorse.tune.trial import Change
 
     if isinstance(step, Change):
-        return f"{tell.variable_name(step.variable).in_language(language)} {step.value}"
+        name = tell.variable_name(step.variable).in_language(language)
+        return f"{name} {tell.value_shown(step)}"
     return step.why.in_language(language)

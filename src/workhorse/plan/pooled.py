@@ -92,11 +92,17 @@ def make_pooled_plan(
     build: EngineBuild,
     wish: Wish,
     history: Sequence[Experience] = (),
+    *,
+    batch_tokens: int | None = None,
 ) -> Plan:
-    """The plan for a checkpoint on such an engine. `plan.verdict.blocked`: it cannot work."""
+    """The plan for a checkpoint on such an engine. `plan.verdict.blocked`: it cannot work.
+
+    `batch_tokens`: prompt tokens of one step; None: we decide.
+    """
     room = choose_room(machine, build, wish)
     dtype = choose_dtype(stored, room)
-    fit = choose_fit(model, stored, build, wish, room, dtype)
+    batch_tokens = batch_tokens or (CARD_BATCH_TOKENS if room.card else CPU_BATCH_TOKENS)
+    fit = choose_fit(model, stored, build, wish, room, dtype, batch_tokens)
     cpu = worker_cpus(machine, room)
     layout = fit.layout
     pages = PageChoice("none", False, Reason("pages", "small", Text("", "")))
@@ -105,15 +111,7 @@ def make_pooled_plan(
     setup = setup_for(build, device, huge_pages=False, threads=cpu.threads)
     where = f"GPU {room.card.gpu.index}" if room.card else "RAM"
     placed = (Placed("layers", where, fit.weight_bytes, 0, model.layers - 1),)
-    pool = Pool(
-        dtype=dtype,
-        kv_dtype=fit.kv_dtype,
-        kv_bytes=fit.pool_bytes,
-        memory_share=memory_share(build, room, fit),
-        attention=room.attention,
-        prefix_cache=room.prefix_cache,
-        chunked_prefill=room.chunked_prefill,
-    )
+    pool = pool_of(build, room, fit, dtype)
     return Plan(
         model_path=stored.folder,
         model_name=served_name(stored.folder),
@@ -146,6 +144,19 @@ def make_pooled_plan(
         placement=placed,
         gpu_indexes=(room.card.gpu.index,) if room.card else (),
         pool=pool,
+    )
+
+
+def pool_of(build: EngineBuild, room: Room, fit: Fit, dtype: Dtype) -> Pool:
+    """What the engine's pool of KV blocks holds, and how it computes."""
+    return Pool(
+        dtype=dtype,
+        kv_dtype=fit.kv_dtype,
+        kv_bytes=fit.pool_bytes,
+        memory_share=memory_share(build, room, fit),
+        attention=room.attention,
+        prefix_cache=room.prefix_cache,
+        chunked_prefill=room.chunked_prefill,
     )
 
 
@@ -211,10 +222,17 @@ def choose_dtype(stored: Stored, room: Room) -> Dtype:
 
 
 def choose_fit(
-    model: Model, stored: Stored, build: EngineBuild, wish: Wish, room: Room, dtype: str
+    model: Model,
+    stored: Stored,
+    build: EngineBuild,
+    wish: Wish,
+    room: Room,
+    dtype: str,
+    batch_tokens: int,
 ) -> Fit:
     """The first way that fits, in the order users miss it least; else the smallest."""
-    fits = [fill(model, stored, room, dtype, *way) for way in ways(model, build, wish, room)]
+    tried = ways(model, build, wish, room)
+    fits = [fill(model, stored, room, dtype, batch_tokens, *way) for way in tried]
     return next((fit for fit in fits if fit.fits), fits[-1])
 
 
@@ -249,13 +267,14 @@ def fill(
     stored: Stored,
     room: Room,
     dtype: str,
+    batch_tokens: int,
     context: int,
     slots: int,
     kv_dtype: KvDtype,
 ) -> Fit:
     """What one way takes, and the pool that it leaves; it fits with one whole request in it."""
-    batch = CARD_BATCH_TOKENS if room.card else CPU_BATCH_TOKENS
-    batch = max(batch, context) if not room.chunked_prefill or model.pooling else batch
+    whole = not room.chunked_prefill or model.pooling
+    batch = max(batch_tokens, context) if whole else batch_tokens
     layout = Layout(context, slots, micro_batch_tokens=batch)
     weights, compute = stored.weight_bytes(dtype), compute_bytes(model, layout)
     states = state_bytes(model, layout)

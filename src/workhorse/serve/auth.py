@@ -31,6 +31,8 @@ OWN = "/workhorse/"
 # The service's own batches ask in the name of the key that ordered them: its name, percent-encoded;
 # empty for what was ordered before there were keys. It counts with the token alone.
 FOR_HEADER = "X-Workhorse-For"
+# What is nobody else's, even to read: plans name folders of this machine.
+OWN_ALONE = frozenset({"/workhorse/plans"})
 
 _WHY: dict[WhyNot, Text] = {
     "none": Text("A key is needed here, and none was sent.", "此处需要密钥，但请求未携带。"),
@@ -43,7 +45,8 @@ _NEXT = Text(
     "请发送 `Authorization: Bearer 密钥`；服务的管理员可用 `workhorse keys add` 创建密钥。",
 )
 _ONLY_OWN = Text(
-    "Only who runs this service may change how it runs.", "仅服务的运行者可更改其运行方式。"
+    "Only who runs this service may ask for this or change how it runs.",
+    "仅服务的运行者可查询此项或更改其运行方式。",
 )
 _ASK_OWN = Text(
     "Use the `workhorse` command on the machine itself.", "请在本机使用 `workhorse` 命令。"
@@ -209,13 +212,13 @@ class Access:
         resource = request.match_info.route.resource
         path = resource.canonical if resource is not None else ""
         own = path.startswith(OWN) and self.token is not None
-        changes = own and request.method not in ("GET", "HEAD")
-        if not self.asks_for_key and not changes:
+        alone = own and (request.method not in ("GET", "HEAD") or path in OWN_ALONE)
+        if not self.asks_for_key and not alone:
             return
         secret = sent_secret(request)
         if own and self._is_own(request, secret):
             return
-        if changes:
+        if alone:
             raise NotLetIn(403, _ONLY_OWN, _ASK_OWN)
         if FOR_HEADER in request.headers and self._is_own(request, secret):
             self._ask_for(request, unquote(request.headers[FOR_HEADER]))

@@ -20,7 +20,15 @@ from workhorse.plan.speed import setup_for
 from workhorse.plan.wish import Wish
 from workhorse.records import BudgetLine, Machine, Model, Plan, Reason, Verdict
 from workhorse.text import Text
+from workhorse.tune.changes import (
+    below_constraints,
+    blocked_words,
+    in_force,
+    no_build,
+    no_variable,
+)
 from workhorse.tune.given import Given, Refusal
+from workhorse.tune.pooled import reckon_pooled
 from workhorse.tune.settings import SETTERS, Settings
 from workhorse.tune.trial import Change
 
@@ -40,12 +48,12 @@ def apply(given: Given, changes: Sequence[Change]) -> Plan | Refusal:
 
 def reckon(given: Given, changes: Sequence[Change]) -> Plan | Refusal:
     """The same, with budget and forecast reckoned anew even without a change."""
+    if given.stored is not None:
+        return reckon_pooled(given, given.stored, changes)
     last = in_force(changes)
     unknown = next((name for name in last if name not in (*FILES_AND_BUILDS, *SETTERS)), None)
     if unknown is not None:
-        return Refusal(
-            Text(f"There is no variable called {unknown!r}.", f"没有名为 {unknown!r} 的变量。")
-        )
+        return no_variable(unknown)
     start = started(given, last.get("quant"), last.get("engine"))
     if isinstance(start, Refusal):
         return start
@@ -59,20 +67,6 @@ def reckon(given: Given, changes: Sequence[Change]) -> Plan | Refusal:
     return reckoned(given, now)
 
 
-def in_force(changes: Sequence[Change]) -> dict[str, str]:
-    """The value of each variable after these changes.
-
-    Other CPUs bring their own threads and memory nodes: what was found for the old ones is gone.
-    """
-    last: dict[str, str] = {}
-    for change in (part for made in changes for part in made.parts):
-        if change.variable == "cpus":
-            last.pop("threads", None)
-            last.pop("numa", None)
-        last[change.variable] = change.value
-    return last
-
-
 def started(given: Given, file: str | None, version: str | None) -> Settings | Refusal:
     """The plan for the file and the build, before any setting of it is moved."""
     model = next((m for m in (given.model, *given.files) if file in (None, m.path)), None)
@@ -81,9 +75,7 @@ def started(given: Given, file: str | None, version: str | None) -> Settings | R
     builds = (given.plan.engine, *given.builds)
     build = next((b for b in builds if version in (None, b.version)), None)
     if build is None:
-        return Refusal(
-            Text(f"No engine build {version} is at hand.", f"没有版本为 {version} 的引擎构建。")
-        )
+        return no_build(version)
     if model == given.model and build == given.plan.engine:
         return Settings(given.plan, model, given.machine)
     plan = make_plan(given.machine, model, build, given.wish, given.history)
@@ -91,11 +83,6 @@ def started(given: Given, file: str | None, version: str | None) -> Settings | R
         return Refusal(blocked_words(plan))
     kept = replace(plan, model_name=given.plan.model_name, states_dir=given.plan.states_dir)
     return Settings(kept, model, given.machine)
-
-
-def blocked_words(plan: Plan) -> Text:
-    """What blocks a plan."""
-    return next(f.seen for f in plan.verdict.findings if f.level == "blocker")
 
 
 def reckoned(given: Given, now: Settings) -> Plan | Refusal:
@@ -203,33 +190,6 @@ def drafts_fit(
     else:
         room = next((c.room_bytes for c in cards if f"GPU {c.gpu.index}" == line.device), None)
     return room is None or used <= room
-
-
-def below_constraints(given: Given, plan: Plan) -> Refusal | None:
-    """The refusal of a plan that gives up what was asked for."""
-    wanted = given.constraints
-    if plan.context_tokens < wanted.context_tokens:
-        return Refusal(
-            Text(
-                f"{plan.context_tokens} tokens of context, {wanted.context_tokens} are asked for.",
-                f"上下文 {plan.context_tokens} 词元，要求不少于 {wanted.context_tokens}。",
-            )
-        )
-    if plan.slots < wanted.slots:
-        return Refusal(
-            Text(
-                f"{plan.slots} slots, {wanted.slots} are asked for.",
-                f"{plan.slots} 个槽位，要求不少于 {wanted.slots}。",
-            )
-        )
-    if not plan.flash_attention and plan.kv_type_v != "f16":
-        return Refusal(
-            Text(
-                "A quantised KV cache needs flash attention.",
-                "量化的 KV 缓存需要 flash attention。",
-            )
-        )
-    return None
 
 
 def no_room(wish: Wish) -> Refusal:

@@ -1,4 +1,4 @@
-"""The builds of llama.cpp that have answered on this machine: what a tuning may try."""
+"""The engines that are at hand on this machine: what a tuning may try."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -6,13 +6,14 @@ from pathlib import Path
 from workhorse.engines.find import embedded_build
 from workhorse.engines.supply.builds import Builds
 from workhorse.engines.supply.pick import is_unaltered
+from workhorse.engines.supply.pick_environment import contenders
 from workhorse.engines.supply.proof import proven_build, read_proof
 from workhorse.errors import AppError
-from workhorse.records import EngineBuild, Machine
+from workhorse.records import EngineBuild, EngineName, Machine
 
 
 def builds_at_hand(folder: Path, machine: Machine) -> tuple[EngineBuild, ...]:
-    """Every installed build that is proven and unaltered, and the embedded one where it can run."""
+    """Each installed llama.cpp that is proven and unaltered, and the embedded one where it runs."""
     found: list[EngineBuild] = []
     builds, _ = Builds(folder).all()
     for build in builds:
@@ -25,3 +26,8 @@ def builds_at_hand(folder: Path, machine: Machine) -> tuple[EngineBuild, ...]:
         if own.library_dir is not None or machine.system.libgomp:
             found.append(own)
     return tuple(found)
+
+
+def environments_at_hand(folder: Path, kind: EngineName | None) -> tuple[EngineBuild, ...]:
+    """Every installed environment with vLLM or LMDeploy, or those of one of the two."""
+    return tuple(found.build for found in contenders(Builds(folder), kind))

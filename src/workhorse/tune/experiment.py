@@ -8,19 +8,24 @@ all memory or hang, is a result. Both processes are owned here.
 import asyncio
 import secrets
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import aiohttp
 
-from workhorse.diagnose.judge import diagnose_lines
 from workhorse.engines.verify import GOLDEN_TOKENS
 from workhorse.errors import AppError
 from workhorse.records import Machine, Plan
-from workhorse.run.process import LINES_OF_CAUSE
 from workhorse.text import Text
+from workhorse.tune.failures import (
+    CandidateFailed,
+    OutOfTime,
+    failure_of,
+    kernel_kills,
+    too_far,
+    unsound,
+)
 from workhorse.tune.load import (
     OWN_PROMPT_S,
     PROMPT_S,
@@ -47,8 +52,6 @@ SLOW_TIMES, LEAST_SLOW_S = 8.0, 10.0
 USUAL_PAIRS = 20
 # What may change which tokens are likely, and is compared where a limit was set.
 CHANGES_QUALITY = frozenset({"kv", "quant"})
-# Causes in a log that say: this did not fit (knowledge/diagnoses/memory*.toml).
-OUT_OF_MEMORY = ("engine.gpu_out_of_memory", "engine.out_of_memory", "memory.")
 
 Enough = Callable[[Sequence[Pair]], bool]
 
@@ -63,6 +66,8 @@ class Rules:
     golden: bool = True  # judge the first answer: not for random weights
     kl_divergence: float | None = None
     patience_s: float | None = None  # before an engine counts as hanging; None: by forecast
+    # A plan's KL divergence where it was measured before; None: it has to be measured here.
+    known_divergence: Callable[[Plan], float | None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +154,10 @@ class Arena:
 
         AppError when the incumbent itself fails, twice, or this machine does.
         """
+        known, limit = self.rules.known_divergence(plan), self.rules.kl_divergence
+        judged = not CHANGES_QUALITY.isdisjoint(variables)
+        if judged and limit is not None and known is not None and known > limit:
+            return Seen(failure=too_far(known, limit), divergence=known)
         kills = kernel_kills()
         self._candidate = candidate = Side(plan, self._log())
         self._deadline_s, self._usual_s = deadline_s, {}
@@ -213,27 +222,23 @@ class Arena:
     async def _judge_quality(
         self, candidate: Side, limit: float
     ) -> tuple[Failure | None, float | None]:
+        """The reference is taken in any case: later trials are compared with the first weights."""
+        known = self.rules.known_divergence(candidate.plan)
         try:
-            theirs = await candidate.likely(self._client)
+            theirs = () if known is not None else await candidate.likely(self._client)
         except AppError as error:
             raise CandidateFailed(error) from error
         if not self.reference:
             await self._visit(self.incumbent, candidate, together=self._together(candidate.plan))
             self.reference = await self.incumbent.likely(self._client)
-        distance = divergence(self.reference, theirs)
+        distance = divergence(self.reference, theirs) if known is None else known
         if distance is None:
             why = Text(
                 "The engine does not tell probabilities: its quality cannot be compared.",
                 "引擎不提供概率，无法比较质量。",
             )
             return Failure("refused", why), None
-        if distance > limit:
-            why = Text(
-                f"KL divergence {distance:.4f} is above {limit:g}.",
-                f"KL 散度 {distance:.4f} 超过 {limit:g}。",
-            )
-            return Failure("refused", why), distance
-        return None, distance
+        return (too_far(distance, limit) if distance > limit else None), distance
 
     async def _rounds(
         self, candidate: Side, enough: Enough, pairs: list[Pair], *, together: bool
@@ -342,56 +347,3 @@ class Arena:
         taken = {side.log_path for side in (self._incumbent, self._candidate) if side}
         names = (self.rules.logs / f"tune-{letter}.log" for letter in "abc")
         return next(path for path in names if path not in taken)
-
-
-class OutOfTime(Exception):
-    """The deadline came in the middle of a round."""
-
-
-class CandidateFailed(Exception):
-    """What went wrong with a candidate; never the end of the tuning."""
-
-    def __init__(self, error: AppError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-def failure_of(side: Side, error: AppError, *, killed: bool) -> Failure:
-    """The outcome that an error means, by the cause in the engine's log.
-
-    `killed`: the kernel has ended a process for want of memory meanwhile.
-    """
-    process = side.process
-    if isinstance(error, Overdue) and error.slow:
-        return Failure("worse", error.what)
-    if process is None:
-        return Failure("crashed", error.what)
-    lines = process.log_tail(LINES_OF_CAUSE)
-    found = [f.code for f in diagnose_lines(lines).findings if f.level == "cause"]
-    memory = bool(found) and found[0].startswith(OUT_OF_MEMORY)
-    if memory or (killed and process.returncode == -9):
-        return Failure("out of memory", error.what)
-    return Failure("crashed", error.what)
-
-
-def kernel_kills(vmstat: Path = Path("/proc/vmstat")) -> int:
-    """How many processes the kernel has ended for want of memory since the start (Linux 4.13)."""
-    with suppress(OSError, ValueError):
-        for line in vmstat.read_text(encoding="ascii").splitlines():
-            name, _, count = line.partition(" ")
-            if name == "oom_kill":
-                return int(count)
-    return 0
-
-
-def unsound(failure: Failure) -> AppError:
-    """The plan to start from is not served right: nothing can be compared with it."""
-    return AppError(
-        failure.why,
-        Text(
-            "Start it with `workhorse up` and mend that first; a model with random weights needs "
-            "--skip-golden.",
-            "请先用 `workhorse up` 启动并解决该问题；随机权重的模型请加 --skip-golden。",
-        ),
-        speaker="engine",
-    )

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from workhorse.plan.speed import Experience
 from workhorse.plan.wish import Wish
-from workhorse.records import EngineBuild, Machine, Model, Plan
+from workhorse.records import EngineBuild, Machine, Model, Plan, Stored
 from workhorse.text import Text
 from workhorse.tune.trial import Constraints, Goal
 
@@ -14,7 +14,8 @@ class Given:
     """Everything that decides what can be tried; it stays the same for the whole run.
 
     `plan` is the one tuning starts from, made for `model` on `machine`. `builds` are other engine
-    builds at hand, `files` other files of the same model that the user named.
+    builds at hand, `files` other files of the same model that the user named; `divergences` are
+    their KL divergences from the start's file where they were measured before.
     """
 
     machine: Machine
@@ -25,6 +26,21 @@ class Given:
     builds: tuple[EngineBuild, ...] = ()
     files: tuple[Model, ...] = ()
     history: tuple[Experience, ...] = ()
+    divergences: tuple[tuple[str, float], ...] = ()
+    stored: Stored | None = None  # the checkpoint, of an engine with one pool of KV
+
+    def known_divergence(self, plan: Plan) -> float | None:
+        """The KL divergence of a plan from the start; None: only an experiment can tell.
+
+        What was measured of a file holds for the KV type that it was measured with alone.
+        """
+        if (plan.kv_type_k, plan.kv_type_v) != (self.plan.kv_type_k, self.plan.kv_type_v):
+            return None
+        return dict(self.divergences).get(plan.model_path)
+
+    def file_at(self, path: str) -> Model | None:
+        """The other file at this path; None for the start's own."""
+        return next((m for m in self.files if m.path == path != self.model.path), None)
 
     @property
     def wish(self) -> Wish:

@@ -234,20 +234,58 @@ def one_at_a_time(path: Path) -> Iterator[None]:
             raise another_tunes(os.pread(handle, 32, 0)) from None
         os.truncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
-        yield
+        try:
+            yield
+        finally:
+            os.truncate(handle, 0)  # nobody is told to stop a process that is another by then
     finally:
         os.close(handle)
 
 
+@dataclass(frozen=True, slots=True)
+class Tuner:
+    """A process that tunes right now; `pid` None: it has not said which one it is yet."""
+
+    pid: int | None
+
+    @property
+    def named(self) -> Text:
+        """The process in brackets; empty where it is not known."""
+        if self.pid is None:
+            return Text("", "")
+        return Text(f" (process {self.pid})", f"（进程 {self.pid}）")
+
+
+def who_tunes(path: Path) -> Tuner | None:
+    """Who holds the lock of tuning; None: nobody, or the lock cannot be looked at."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return written_in(os.pread(handle, 32, 0))
+    except OSError:  # a file system without locks: then no tuning holds one either
+        return None
+    finally:
+        os.close(handle)
+    return None
+
+
+def written_in(lock: bytes) -> Tuner:
+    """Who has written itself into the lock."""
+    said = lock.decode(errors="replace").strip()
+    return Tuner(int(said) if said.isascii() and said.isdigit() else None)
+
+
 def another_tunes(said: bytes) -> AppError:
     """Another process tunes on this machine."""
-    pid = said.decode(errors="replace").strip()
-    who = f" (process {pid})" if pid.isdigit() else ""
-    who_zh = f"（进程 {pid}）" if pid.isdigit() else ""
+    who = written_in(said).named
     return AppError(
         Text(
-            f"Another tuning runs on this machine{who}: two would disturb each other.",
-            f"本机正在进行另一次调优{who_zh}：同时进行会互相干扰。",
+            f"Another tuning runs on this machine{who.en}: two would disturb each other.",
+            f"本机正在进行另一次调优{who.zh}：同时进行会互相干扰。",
         ),
         Text("Wait for its end, or stop it with Ctrl-C.", "请等待其结束，或用 Ctrl-C 停止。"),
         exit_code=EXIT_NO,

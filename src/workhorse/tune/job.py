@@ -67,8 +67,8 @@ async def tune(wanted: Wanted, where: Places, tell: Teller) -> Tuned:
     when a trial cannot be written down. Whatever ends it, no engine stays.
     """
     began_s = CLOCK()
-    refuse_beside_service(where.run)
     with one_at_a_time(where.tuning_lock):
+        refuse_beside_service(where.run)
         history = History(where.tuning)
         stands = standing(wanted.given, history)
         given = here_and_now(stands.tuning, wanted.given)
@@ -82,6 +82,7 @@ async def tune(wanted: Wanted, where: Places, tell: Teller) -> Tuned:
             wanted.golden,
             given.constraints.kl_divergence,
             wanted.patience_s,
+            given.known_divergence,
         )
         async with load_session() as client:
             arena = Arena(rules, client, tell.pair, history.likely(stands.tuning))
@@ -305,6 +306,9 @@ class Work:
     def kept(self, tuned: Tuned) -> Kept:
         """What the next `up` uses."""
         given, best = self.given, self.plan_with(tuned.changes)
+        other = given.file_at(best.model_path)
+        # Back at the start's own file: its path may be written otherwise the next time.
+        changes = [c for c in tuned.changes if c.variable != "quant" or other is not None]
         speeds = sorted(pair.candidate for pair in tuned.pairs)
         load = scenario_for_goal(given.plan, given.goal, max(given.plan.slots, best.slots))
         return Kept(
@@ -313,7 +317,7 @@ class Work:
             model=model_key(given.model),
             goal=given.goal,
             build=build_key(best.engine),
-            changes=tuned.changes,
+            changes=tuple(changes),
             ratio=tuned.ratio or 1.0,
             interval=tuned.interval,
             tokens_per_s=median(speeds),
@@ -321,6 +325,7 @@ class Work:
             high_tokens_per_s=speeds[-1],
             prompt_tokens=load.prompt_tokens,
             streams=load.streams,
+            file=None if other is None else model_key(other),
         )
 
 

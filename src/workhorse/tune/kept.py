@@ -16,6 +16,7 @@ from workhorse.records import (
     Model,
     Plan,
     Reason,
+    Stored,
     Verdict,
 )
 from workhorse.text import Text
@@ -67,6 +68,7 @@ class Kept:
     high_tokens_per_s: float
     prompt_tokens: int  # of the rounds that it was measured in
     streams: int
+    file: str | None = None  # the key of another file of the model; None: it is the start's
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +129,15 @@ def with_kept(
     plan: Plan,
     wish: Wish,
     builds: Callable[[], Sequence[EngineBuild]] = tuple,
+    file_at: Callable[[str], Model | None] = lambda _: None,
+    stored: Stored | None = None,
 ) -> Plan:
     """The plan as it was tuned on this machine, where it was; else the plan itself.
 
-    `builds` gives those at hand beside the plan's, none where the user named one. Slots that were
-    asked for stay. A history that cannot be read, or that is of another machine or build, is a
-    note.
+    `builds` gives those at hand beside the plan's, none where the user named one; `file_at` another
+    file of the model by its path, None where it has gone; `stored` is the checkpoint of an engine
+    with one pool of KV. Slots that were asked for stay. A history that cannot be read, or that is
+    of another machine, build or file, is a note.
     """
     try:
         kept = KeptPlans(path).latest(model_key(model), goal_of(wish))
@@ -152,7 +157,11 @@ def with_kept(
         return noted(plan, "tune.build_changed", words, tune_again())
     asked = {"slots"} if wish.slots is not None else set()
     changes = tuple(change for change in kept.changes if change.variable not in asked)
-    given = Given(machine, model, plan, kept.goal, least_of(plan, wish), others)
+    files = other_file(kept, file_at)
+    if files is None:
+        return noted(plan, "tune.file_gone", file_gone(kept), tune_again())
+    least = least_of(plan, wish)
+    given = Given(machine, model, plan, kept.goal, least, others, files, stored=stored)
     tuned = apply(given, changes)
     if isinstance(tuned, Refusal):
         words = Text(
@@ -161,6 +170,31 @@ def with_kept(
         )
         return noted(plan, "tune.cannot_be_used", words, tune_again())
     return explained(tuned, kept, changes)
+
+
+def other_file(kept: Kept, file_at: Callable[[str], Model | None]) -> tuple[Model, ...] | None:
+    """The file that the tuned plan takes instead of the start's; None: it is not there any more."""
+    path = file_of(kept)
+    if path is None:
+        return ()
+    found = file_at(path)
+    return (found,) if found is not None and model_key(found) == kept.file else None
+
+
+def file_of(kept: Kept) -> str | None:
+    """The path of another file that the tuned plan takes."""
+    parts = (part for change in kept.changes for part in change.parts)
+    paths = [part.value for part in parts if part.variable == "quant"]
+    return paths[-1] if paths and kept.file is not None else None
+
+
+def file_gone(kept: Kept) -> Text:
+    """The tuned plan takes a file that has gone, or that is another one now."""
+    date, path = kept.kept_at[:10], file_of(kept)
+    return Text(
+        f"The plan tuned on {date} takes {path}, which is not there or another file now.",
+        f"{date} 的调优方案使用 {path}，该文件已不在或已被更换。",
+    )
 
 
 def least_of(plan: Plan, wish: Wish) -> Constraints:

@@ -10,7 +10,7 @@ from workhorse.run.run_file import service_files
 from workhorse.text import Text
 from workhorse.tune.fingerprint import build_key, changed, fingerprint, model_key
 from workhorse.tune.given import Given
-from workhorse.tune.history import About, History, Tuning
+from workhorse.tune.history import About, History, Tuning, who_tunes
 from workhorse.tune.trial import Trial
 
 
@@ -30,6 +30,8 @@ def about(given: Given) -> About:
         f"context {limits.context_tokens}, slots {limits.slots}, headroom "
         f"{limits.memory_headroom_share:g}, KL {limits.kl_divergence}"
     )
+    if given.files:
+        asked += f", files {', '.join(sorted(map(model_key, given.files)))}"
     builds = (given.plan.engine, *given.builds)
     return About(
         fingerprint(given.machine),
@@ -101,6 +103,35 @@ def refuse_beside_service(run_folder: Path) -> None:
                 ),
                 exit_code=EXIT_NO,
             )
+
+
+def refuse_beside_tuning(lock: Path) -> None:
+    """AppError, exit code 3, while a tuning of this installation runs on this machine.
+
+    A service asks once it is written down, and a tuning looks for services once it holds the lock:
+    of two that start at once, at least one sees the other.
+    """
+    tuner = who_tunes(lock)
+    if tuner is None:
+        return
+    who, stop = tuner.named, Text("Ctrl-C where it runs", "在其终端按 Ctrl-C")
+    if tuner.pid is not None:
+        kill = f"`kill {tuner.pid}`"
+        stop = Text(f"{kill}, or {stop.en}", f"{kill} 或{stop.zh}")
+    raise AppError(
+        Text(
+            f"A tuning runs on this machine{who.en}: it and a service would take the same memory, "
+            "and its figures would be worth nothing.",
+            f"本机正在调优{who.zh}：与服务同时运行会争用内存，测得的数据也会失真。",
+        ),
+        Text(
+            f"Wait for its end, or stop it ({stop.en}): its trials stay, and the next "
+            "`workhorse tune` goes on from there. Then start the service again.",
+            f"请等待其结束，或停止它（{stop.zh}）：已有试验会保留，下次 `workhorse tune` "
+            "会继续。之后再启动服务。",
+        ),
+        exit_code=EXIT_NO,
+    )
 
 
 def unknown_variables(only: Sequence[str], known: Sequence[str]) -> AppError:

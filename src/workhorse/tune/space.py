@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from workhorse.plan.memory import device_bytes
 from workhorse.records import Estimate, Plan, Rejected
+from workhorse.tune import pooled
 from workhorse.tune.apply import apply, reckon
 from workhorse.tune.card_choices import expert_layers, gpu_layers, split
 from workhorse.tune.cpu_choices import cpus, load, numa, spin, threads
@@ -30,6 +31,9 @@ from workhorse.tune.variables import Choice, Space, Variable
 RULES: tuple[Callable[[Around], Offer | NotHere], ...] = (
     engine, quant, slots, gpu_layers, expert_layers, split, cpus, threads, numa, load,
     flash_attention, kv, drafts, batch, micro_batch, spin,
+)  # fmt: skip
+POOLED_RULES: tuple[Callable[[Around], Offer | NotHere], ...] = (
+    pooled.environment, slots, pooled.threads, spin, pooled.batch, pooled.kv, pooled.prefix_cache,
 )  # fmt: skip
 # Of the most that a change was seen to give, the part that is expected of it where the forecast is
 # blind: most gains that are told of do not come again.
@@ -57,7 +61,7 @@ def space_of(given: Given, kept: Sequence[Change]) -> Space:
     rejected: list[Rejected] = []
     promised: list[Promised] = []
     base = reckon(given.by_constants, kept)
-    for rule in RULES:
+    for rule in RULES if given.stored is None else POOLED_RULES:
         offer = rule(Around(given, plan))
         if isinstance(offer, NotHere):
             rejected.append(Rejected(offer.name, offer.because))

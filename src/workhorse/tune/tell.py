@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Protocol as Interface
 
 from workhorse.text import Language, Text, same
@@ -41,6 +42,8 @@ VARIABLES = {
     "split": Text("split", "切分方式"),
     "drafts": Text("drafts", "草拟"),
 }
+# What is told of beside them, and not tried.
+FIXED = {"prefix cache": Text("prefix cache", "前缀缓存")}
 HEAD = (
     Text("", ""),
     Text("variable", "变量"),
@@ -103,8 +106,19 @@ class Teller(Interface):
 
 def variable_name(variable: str) -> Text:
     """A variable in the reader's words, or several that change together."""
-    names = [VARIABLES.get(name, same(name)) for name in variable.split(JOINT)]
+    known = VARIABLES | FIXED
+    names = [known.get(name, same(name)) for name in variable.split(JOINT)]
     return Text(JOINT.join(name.en for name in names), JOINT.join(name.zh for name in names))
+
+
+def value_shown(change: Change) -> str:
+    """The value as it is shown; of a file its name alone."""
+    return JOINT.join(shown(part.variable, part.value) for part in change.parts)
+
+
+def shown(variable: str, value: str) -> str:
+    """The value of one variable as it is shown."""
+    return PurePath(value).name if variable == "quant" else value
 
 
 def percent(ratio: float | None) -> str:
@@ -126,7 +140,7 @@ def row(trial: Trial, language: Language) -> tuple[str, ...]:
     return (
         f"{trial.number}{again}",
         variable_name(trial.change.variable).in_language(language),
-        trial.change.value,
+        value_shown(trial.change),
         percent(trial.expected),
         percent_range(trial.ratio, trial.interval),
         OUTCOMES[trial.outcome].in_language(language),
@@ -136,13 +150,13 @@ def row(trial: Trial, language: Language) -> tuple[str, ...]:
 
 def line(trial: Trial) -> Text:
     """A trial in one line, for a log."""
-    change = trial.change
+    change, value = trial.change, value_shown(trial.change)
     name, seen = variable_name(change.variable), percent_range(trial.ratio, trial.interval)
     verdict = OUTCOMES[trial.outcome]
     return Text(
-        f"{trial.number}. {name.en} {change.value}: {verdict.en}, {seen}, expected "
+        f"{trial.number}. {name.en} {value}: {verdict.en}, {seen}, expected "
         f"{percent(trial.expected)}, {show_duration(trial.took_s)}: {trial.why.en}",
-        f"{trial.number}. {name.zh} {change.value}：{verdict.zh}，{seen}，预测 "
+        f"{trial.number}. {name.zh} {value}：{verdict.zh}，{seen}，预测 "
         f"{percent(trial.expected)}，{show_duration(trial.took_s)}：{trial.why.zh}",
     )
 
@@ -194,7 +208,7 @@ def story(tuned: Tuned, language: Language) -> str:
                 Text("rounds", "轮数"), Text("why", "说明"))  # fmt: skip
         lines += markdown_head([said(words) for words in head])
         for change, trial in changed:
-            name = f"{said(variable_name(change.variable))} {change.value}"
+            name = f"{said(variable_name(change.variable))} {value_shown(change)}"
             seen = percent_range(trial.ratio, trial.interval)
             lines.append(markdown_row((name, seen, str(len(trial.pairs)), said(trial.why))))
         lines.append("")

@@ -1,4 +1,4 @@
-"""What the service answers to its own commands: its status, and a reload."""
+"""What the service answers to its own commands: its status, its plans, and a reload."""
 
 import asyncio
 import logging
@@ -10,6 +10,7 @@ import msgspec
 from aiohttp import web
 
 from workhorse import __version__
+from workhorse.bench.own_service import PLANS_PATH, Decided
 from workhorse.errors import AppError
 from workhorse.records import EngineReading
 from workhorse.serve.refusal import json_response
@@ -38,6 +39,7 @@ class Control:
         """Its routes."""
         return [
             web.get(STATUS_PATH, self._status_page),
+            web.get(PLANS_PATH, self._plans_page),
             web.post(RELOAD_PATH, self._reload_page),
         ]
 
@@ -67,6 +69,14 @@ class Control:
             alarms=tuple(service.alarms()),
             config=None if service.ask.config is None else str(service.ask.config.absolute()),
             batches=service.batches.running,
+        )
+
+    def decided(self) -> tuple[Decided, ...]:
+        """What each engine was started with; those that are still being planned are left out."""
+        return tuple(
+            Decided(engine.served.model_name, engine.decision.plan, engine.decision.machine)
+            for engine in self._service.engines
+            if engine.decision is not None
         )
 
     async def reload(self, say: Callable[[Text], None], *, restart: bool) -> tuple[Change, ...]:
@@ -118,6 +128,10 @@ class Control:
 
     async def _status_page(self, _: web.Request) -> web.Response:
         return json_response(self.status())
+
+    async def _plans_page(self, _: web.Request) -> web.Response:
+        """What each engine was started with, whole: for the user who runs the service alone."""
+        return json_response(self.decided())
 
     async def _reload_page(self, request: web.Request) -> web.StreamResponse:
         """One JSON document a line: what is being done, then what came of it.

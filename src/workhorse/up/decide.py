@@ -1,6 +1,7 @@
 """What is here, what is wanted, what is decided: everything before anything starts."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,7 +28,8 @@ from workhorse.plan.wish import Wish, slots_for
 from workhorse.records import EngineBuild, Machine, Model, Plan, Reason, Stored
 from workhorse.store import Store
 from workhorse.text import Text
-from workhorse.tune.builds import builds_at_hand
+from workhorse.tune.builds import builds_at_hand, environments_at_hand
+from workhorse.tune.files import file_like
 from workhorse.tune.kept import with_kept
 from workhorse.up.pick import (
     AUTO,
@@ -122,20 +124,39 @@ def decide(
         shape = read_model(ask.model or "", quant=ask.quant)
     model = shape or read_gguf(embedded_model(where.data, fetching))
     seen = with_projector(model, ground.picked.build, ask.mmproj)
-    decision = as_tuned(ground.decide(seen.model, ask.wish, stored), ask, where)
+    decision = as_tuned(ground.decide(seen.model, ask.wish, stored), ask, where, stored)
     return replace(decision, plan=seen.noted(decision.plan))
 
 
-def as_tuned(decision: Decision, ask: Ask, where: Places) -> Decision:
+def as_tuned(decision: Decision, ask: Ask, where: Places, stored: Stored | None = None) -> Decision:
     """The decision with the plan that was found best here, where one was."""
     if not ask.tuned or ask.parts is not None or ask.machine_root is not None:
         return decision
     machine, model, plan = decision.machine, decision.model, decision.plan
+    read: dict[str, Model] = {}
 
     def builds() -> tuple[EngineBuild, ...]:
-        return () if ask.engine else builds_at_hand(where.engines, machine)
+        return at_hand(ask, where, decision)
 
-    return replace(decision, plan=with_kept(where.tuning, machine, model, plan, ask.wish, builds))
+    def file_at(path: str) -> Model | None:
+        with suppress(AppError):
+            read[path] = file_like(Path(path), model)
+        return read.get(path)
+
+    pooled = stored if plan.pool is not None else None
+    tuned = with_kept(where.tuning, machine, model, plan, ask.wish, builds, file_at, pooled)
+    return replace(decision, plan=tuned, model=read.get(tuned.model_path, model))
+
+
+def at_hand(ask: Ask, where: Places, decision: Decision) -> tuple[EngineBuild, ...]:
+    """The builds that may stand in for the plan's: of what was asked for, none of a named one."""
+    if decision.plan.pool is None:
+        return () if ask.engine else builds_at_hand(where.engines, decision.machine)
+    word = AUTO if ask.engine is None else str(ask.engine)
+    if word != AUTO and word not in POOLED:
+        return ()
+    kind = None if word == AUTO else decision.plan.engine.engine
+    return environments_at_hand(where.engines, kind)
 
 
 def checkpoint_of(ask: Ask) -> Stored | None:

@@ -92,6 +92,9 @@ def conclude(
             plan.engine, plan.device, huge_pages=plan.huge_pages, threads=plan.threads
         )
         prefill, promised = summary.prefill_tokens_per_s, plan.forecast.decode_tokens_per_s
+        untaught = why_not_learned(plan)
+        if untaught is not None:
+            tell.stage(untaught)
         experience = Experience(
             model.name,
             model.quantisation,
@@ -102,8 +105,24 @@ def conclude(
             None if promised is None else promised.low,
             None if promised is None else promised.high,
         )
-        Store(where.store).add(experience, measurement, plan.forecast)
+        Store(where.store).add(experience, measurement, plan.forecast, teaches=untaught is None)
     return summary
+
+
+def why_not_learned(plan: Plan) -> Text | None:
+    """Why the next forecast does not learn from what this plan was measured at; None: it does.
+
+    Where tokens are guessed ahead, one read of the weights gives several: the decode measures how
+    well they were guessed, and neither the memory nor the constants.
+    """
+    if plan.drafts is None:
+        return None
+    kind = plan.drafts.kind
+    return Text(
+        f"forecasts do not learn from this: with tokens guessed ahead ({kind}) decode is no "
+        "measure of the memory",
+        f"预测不会据此修正：提前草拟词元（{kind}）时，解码速度不反映内存带宽",
+    )
 
 
 def every_run_failed(runs: tuple[Run, ...]) -> AppError:

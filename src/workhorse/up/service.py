@@ -26,6 +26,7 @@ from workhorse.serve.tls import certificate_files
 from workhorse.serve.usage import Usage
 from workhorse.settings import Settings, read_settings
 from workhorse.text import Text
+from workhorse.tune.resume import refuse_beside_tuning
 from workhorse.units import MIB
 from workhorse.up.asks import asks_of, checked
 from workhorse.up.batches import Batches
@@ -183,13 +184,17 @@ class Service:
     # its life
 
     async def open(self) -> None:
-        """Open the port, and end what a dead service left; an AppError names a port's holder."""
+        """Open the port, and end what a dead service left.
+
+        AppError: somebody else holds the port, or a tuning would have to share this machine.
+        """
         port = self.settings.serve.port if self.ask.port is None else self.ask.port
         self.port = await self.gateway.start(self.host, port)
         self.beside("notify", self.notify.feed(self.lives))
         tls = self.gateway.scheme == "https"
         for ended in await self.written.open(self.host, self.port, self.started_unix_s, tls=tls):
             self.tell.stage(ended.told)
+        refuse_beside_tuning(self.where.tuning_lock)
         self.beside("service file", self.written.keep())
         self.beside("history", self.board.run())
         self.beside("batches", self.batches.run())
