@@ -79,6 +79,7 @@ def _paragraph(text: str) -> Block:
 
 def _is_code(text: str) -> bool:
     """Whether a paragraph is code that is set in by four spaces, as Markdown has it."""
+    text = text.strip("\r\n")
     if not _INDENTED.fullmatch(text):
         return False
     lines = text.splitlines()

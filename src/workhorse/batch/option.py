@@ -68,13 +68,11 @@ def taken(option: Option, value: Any) -> tuple[Any, Text | None]:
         )
     if isinstance(taken, int | float) and not isinstance(taken, bool):
         if option.least is not None and taken < option.least:
-            return None, Text(
-                f"is {shown}, less than {option.least:g}", f"为 {shown}，小于 {option.least:g}"
-            )
+            least = in_prompt(option.least)
+            return None, Text(f"is {shown}, less than {least}", f"为 {shown}，小于 {least}")
         if option.most is not None and taken > option.most:
-            return None, Text(
-                f"is {shown}, more than {option.most:g}", f"为 {shown}，大于 {option.most:g}"
-            )
+            most = in_prompt(option.most)
+            return None, Text(f"is {shown}, more than {most}", f"为 {shown}，大于 {most}")
     return taken, None
 
 
@@ -165,8 +163,8 @@ def in_prompt(value: Any) -> str:
         )
     if isinstance(value, list):
         return "\n".join(f"- {one}" for one in value)
-    if isinstance(value, float):
-        return f"{value:g}"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
     return "" if value is None else str(value)
 
 

@@ -150,6 +150,11 @@ def _values(text: str) -> Iterator[tuple[Any, bool]]:
             yield json.loads(candidate, parse_constant=_no_number), number > 0
         except (ValueError, RecursionError):
             continue
+    for start in starts:  # prose with brackets of its own may follow
+        try:
+            yield _DECODER.raw_decode(text, start)[0], True
+        except (ValueError, RecursionError):
+            continue
     for candidate in cut_out[:1]:
         try:
             value = json_repair.loads(candidate)
@@ -161,6 +166,9 @@ def _values(text: str) -> Iterator[tuple[Any, bool]]:
 
 def _no_number(word: str) -> Any:
     raise ValueError(word)  # NaN and Infinity are not JSON
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
 
 
 def _place(path: list[str | int]) -> str:

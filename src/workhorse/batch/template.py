@@ -1,7 +1,8 @@
 """The form of a template: what is asked of the model about each document, and what may be set.
 
 A template is one TOML file. Its `task` is the way of working (`batch/tasks/`), its prompts are
-plain text with `{{placeholders}}`, its options are what a job may set. `docs/batch.md` shows one.
+plain text with `{{placeholders}}`, its options are what a job may set. `docs/templates.md` shows
+one.
 """
 
 import re
@@ -65,7 +66,10 @@ def read_template(definition: str, where: str) -> Template:
             ),
         )
     try:
-        template = msgspec.toml.decode(definition, type=Template)
+        document = msgspec.toml.decode(definition)
+        template = msgspec.convert(document, Template)
+    except msgspec.ValidationError as error:
+        raise unusable(where, mistake_in_words(_placed(document, str(error)))) from error
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise unusable(where, mistake_in_words(str(error))) from error
     if not template.prompts:
@@ -78,6 +82,20 @@ def read_template(definition: str, where: str) -> Template:
             )
     options = {name: _settled(name, one, where) for name, one in template.options.items()}
     return msgspec.structs.replace(template, options=options)
+
+
+def _placed(document: Any, said: str) -> str:
+    """What msgspec says, with the name of the option or prompt where it has `[...]`."""
+    for table, kind in (("options", Option), ("prompts", dict[str, str])):
+        tables = document.get(table)
+        for name, one in tables.items() if isinstance(tables, dict) else ():
+            try:
+                msgspec.convert(one, kind)
+            except msgspec.ValidationError as error:
+                own = str(error)
+                place = f"$.{table}.{name}"
+                return own.replace("`$", f"`{place}") if "`$" in own else f"{own} - at `{place}`"
+    return said
 
 
 def _settled(name: str, option: Option, where: str) -> Option:

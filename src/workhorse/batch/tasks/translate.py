@@ -16,7 +16,7 @@ from workhorse.batch.job import Job
 from workhorse.batch.task import Request, Tools
 from workhorse.batch.tasks.answers import no_text, whole, whole_or_cut
 from workhorse.batch.tasks.kind import TaskKind
-from workhorse.batch.tasks.pieces import budget, cut, fits, halves
+from workhorse.batch.tasks.pieces import Budget, budget, cut, fits, halves
 from workhorse.batch.tasks.wording import Wording
 from workhorse.batch.template import Template, language_of
 from workhorse.text import Language, Text
@@ -25,6 +25,7 @@ from workhorse.text import Language, Text
 # tokenizer was not made for, a character takes several.
 _ANSWER_PER_TOKEN = 3
 _ANSWER_MORE = 48
+_SAMPLE_CHARS = 100_000  # of a document are counted
 _SHORTEST_CHARS = 200  # a text this short is not cut again when its translation was cut off
 
 _ALL_FENCED = re.compile(r"```[\w-]*\n(.*)\n```", re.DOTALL)
@@ -77,7 +78,7 @@ class Translate:
             room.text_tokens,
             max(16, (room.answer_tokens - _ANSWER_MORE) // _ANSWER_PER_TOKEN),
         )
-        work = _Work(self._wording, tools, language, to, asked, most, room.answer_tokens)
+        work = _Work(self._wording, tools, language, to, asked, most, room)
         text = await work.document(document)
         return Result(text=text, file=True, notes=work.told())
 
@@ -92,7 +93,8 @@ class _Work:
     to: str
     target: Language | None
     most_tokens: int  # of a piece
-    answer_tokens: int
+    room: Budget
+    most_chars: int = 1  # of a piece, by the document's average
     asked: int = 0
     unlike: int = 0  # answers that are not in the language asked for
     left: list[str] = field(default_factory=list)  # what stays, for its form would be lost
@@ -100,17 +102,14 @@ class _Work:
     async def document(self, document: str) -> str:
         """The whole document, block by block."""
         blocks = blocks_of(document)
-        tokens = await self._tokens_a_char(document)
-        groups = grouped(blocks, max(1, int(self.most_tokens / tokens)))
+        sample = document[:_SAMPLE_CHARS]
+        tokens = max(1, await self.tools.count_tokens(sample))
+        self.most_chars = max(1, len(sample) * self.most_tokens // tokens)
+        groups = grouped(blocks, self.most_chars)
         done = await asyncio.gather(
             *(self._group(f"part {n} of {len(groups)}", one) for n, one in enumerate(groups, 1))
         )
         return "".join(done)
-
-    async def _tokens_a_char(self, document: str) -> float:
-        """What a character takes, by the count of the beginning of the document."""
-        sample = document[:100_000]
-        return max(0.05, await self.tools.count_tokens(sample) / len(sample))
 
     async def _group(self, step: str, blocks: Sequence[Block]) -> str:
         """Neighbouring blocks in one request; one by one where that does not keep their form."""
@@ -121,27 +120,29 @@ class _Work:
             first, last = blocks.index(worded[0]), len(blocks) - 1
             while not blocks[last].words:
                 last -= 1
-            words = "".join(block.text for block in blocks[first : last + 1])
-            said = await self._ask(step, words) if await self._short_enough(words) else None
-            if said is not None and same_form(words, said):
-                before = "".join(block.text for block in blocks[:first])
-                return before + said + "".join(block.text for block in blocks[last + 1 :])
+            inner = _trimmed("".join(block.text for block in blocks[first : last + 1]))
+            short = await self._short_enough(inner.words)
+            said = await self._ask(step, inner.words) if short else None
+            if said is not None and same_form(inner.words, said):
+                before = "".join(block.text for block in blocks[:first]) + inner.before
+                after = inner.after + "".join(block.text for block in blocks[last + 1 :])
+                return before + said + after
         return await self._each(f"{step}, block", blocks)
 
-    async def _each(self, step: str, blocks: Sequence[Block]) -> str:
-        """Blocks one by one, with what is between them."""
+    async def _each(self, step: str, blocks: Sequence[Block], *, known: bool = False) -> str:
+        """Blocks one by one, with what is between them; `known`: they are short enough."""
         done = await asyncio.gather(
             *(
-                self._block(f"{step} {n}", block) if block.words else _as_it_is(block)
+                self._block(f"{step} {n}", block, known) if block.words else _as_it_is(block)
                 for n, block in enumerate(blocks, 1)
             )
         )
         return "".join(done)
 
-    async def _block(self, step: str, block: Block) -> str:
+    async def _block(self, step: str, block: Block, known: bool) -> str:
         """One paragraph with what stands before and after it; a long one in pieces."""
         words = block.words
-        if not await self._short_enough(words):
+        if not known and not await self._short_enough(words):
             pieces = [piece.text for piece in await cut(words, self.most_tokens, self.tools)]
             return block.before + await self._pieces(step, pieces) + block.after
         said = await self._ask(step, words)
@@ -157,7 +158,8 @@ class _Work:
 
     async def _pieces(self, step: str, pieces: Sequence[str]) -> str:
         """The stretches of one paragraph, with the spaces that were between them."""
-        return await self._each(f"{step}, piece", [_trimmed(piece) for piece in pieces])
+        blocks = [_trimmed(piece) for piece in pieces]
+        return await self._each(f"{step}, piece", blocks, known=True)
 
     async def _lines(self, step: str, words: str) -> str:
         """A list or a table line by line; a row that loses its cells stays as it is."""
@@ -180,15 +182,16 @@ class _Work:
         return "".join(done)
 
     async def _short_enough(self, words: str) -> bool:
-        # A token is at least one byte: a short text need not be counted.
-        if len(words.encode()) <= self.most_tokens:
+        """Whether some words are a piece; counted only where the average does not tell."""
+        # A token is at least one byte: so few bytes fit whatever they are.
+        if len(words) <= self.most_chars * 5 // 4 and len(words.encode()) <= self.room.text_tokens:
             return True
-        return await fits(words, self.most_tokens * 5 // 4, self.tools)
+        return await fits(words, self.most_tokens, self.tools)
 
     async def _ask(self, step: str, words: str, *, must: bool = False) -> str | None:
         """The translation of some words; None: it was cut off (`must`: then the item fails)."""
         body = self.wording.body(
-            self.language, "text", answer_tokens=self.answer_tokens, text=words, to=self.to
+            self.language, "text", answer_tokens=self.room.answer_tokens, text=words, to=self.to
         )
         said: str | None = await self.tools.ask(
             Request(step=step, body=body), whole if must else whole_or_cut
