@@ -11,6 +11,7 @@ from workhorse.text import Text
 # Each with the module that has its `KIND`; loaded when a template names it.
 TASKS: dict[str, str] = {
     "classify": "classify",
+    "comments": "comments",
     "extract": "extract",
     "summary": "summary",
     "translate": "translate",
