@@ -10,9 +10,11 @@ from workhorse.text import Text
 
 # Each with the module that has its `KIND`; loaded when a template names it.
 TASKS: dict[str, str] = {
+    "answer": "answer",
     "classify": "classify",
     "comments": "comments",
     "extract": "extract",
+    "reply": "reply",
     "summary": "summary",
     "translate": "translate",
 }

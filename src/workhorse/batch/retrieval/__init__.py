@@ -1,0 +1,1 @@
+"""Finds the passages of documents that a question is about."""
