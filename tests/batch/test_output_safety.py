@@ -110,3 +110,13 @@ def test_a_name_as_long_as_a_name_may_be(tmp_path: Path) -> None:
     path = tmp_path / ("n" * 249 + ".jsonl")
     write(path, "jsonl", ITEMS)
     assert path.exists()
+
+
+def test_a_folder_that_was_not_empty_loses_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.mkdir()
+    (path / "thesis.pdf").write_text("mine")
+    (path / "results.jsonl").write_text('{"file": "thesis.pdf"}\n')
+    write(path, "folder", ITEMS, replace=True)
+    write(path, "folder", ITEMS)
+    assert (path / "thesis.pdf").read_text() == "mine"

@@ -191,13 +191,26 @@ async def write_part(
             limit(size_bytes)
             block += chunk
             if len(block) >= BLOCK_BYTES:
-                await asyncio.to_thread(write_all, handle, bytes(block))
+                await to_its_end(write_all, handle, bytes(block))
                 block.clear()
-        await asyncio.to_thread(write_all, handle, bytes(block))
-        await asyncio.to_thread(os.fsync, handle)
+        await to_its_end(write_all, handle, bytes(block))
+        await to_its_end(os.fsync, handle)
     finally:
         os.close(handle)
     return size_bytes
+
+
+async def to_its_end(work: Callable[..., object], *words: object) -> None:
+    """Run work in a thread; cancelled, wait for it first.
+
+    A thread that still writes when its handle is closed would write into another's file.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(work, *words))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait((running,))
+        raise
 
 
 def write_all(handle: int, block: bytes) -> None:

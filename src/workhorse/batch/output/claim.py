@@ -18,9 +18,14 @@ MARK_BYTES_MAX = 64 * 1024
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What a mark says: the job that writes here."""
+    """What a mark says: the job that writes here.
+
+    `was_empty`: nothing was there when the job took the place, so all that its index names is its
+    own; in a folder that it was let into it deletes nothing.
+    """
 
     job: str
+    was_empty: bool = False
 
 
 def is_output_file(path: Path) -> bool:
@@ -75,17 +80,29 @@ def claim_output(path: Path, form: OutputForm, job_id: str, *, replace: bool = F
     """Make `path` the job's from now on; its folder is made. AppError as `check_output` has it."""
     check_output(path, form, job_id=job_id, replace=replace)
     with disk_errors(path):
+        was_empty = not path.exists() or (path.is_dir() and not any(path.iterdir()))
         (path if form == "folder" else path.parent).mkdir(parents=True, exist_ok=True)
     mark = mark_of(path, form)
     if _owner(mark) != job_id:
         with replacing(mark) as file:
-            file.write(msgspec.json.encode(Mark(job_id)))
+            file.write(msgspec.json.encode(Mark(job_id, was_empty)))
+
+
+def may_delete(folder: Path) -> bool:
+    """Whether all that an index in this folder names was written by its job."""
+    mark = _read(mark_of(folder, "folder"))
+    return mark is not None and mark.was_empty
 
 
 def _owner(mark: Path) -> str | None:
+    found = _read(mark)
+    return None if found is None else found.job
+
+
+def _read(mark: Path) -> Mark | None:
     try:
         with mark.open("rb") as file:
-            return msgspec.json.decode(file.read(MARK_BYTES_MAX), type=Mark).job
+            return msgspec.json.decode(file.read(MARK_BYTES_MAX), type=Mark)
     except (OSError, msgspec.DecodeError):
         return None
 

@@ -16,7 +16,7 @@ import msgspec
 from workhorse.batch.documents.kinds import TEXT_FORMS, kind_of
 from workhorse.batch.item import Item
 from workhorse.batch.job import Job, JobRecord, OutputForm
-from workhorse.batch.output.claim import FOLDER_MARK, claim_output, error_file_of
+from workhorse.batch.output.claim import FOLDER_MARK, claim_output, error_file_of, may_delete
 from workhorse.batch.output.lines import cells, defused, fields_of, heads, json_line, openai_line
 from workhorse.batch.output.names import SafeNames
 from workhorse.batch.output.place import disk_errors, replacing
@@ -167,7 +167,7 @@ def _definition(job: Job) -> Mapping[str, Any]:
 
 def _folder(path: Path, items: _Counted, _job: JobRecord) -> Outcome:
     names = SafeNames(reserved=(INDEX, FOLDER_MARK))
-    before = _files_before(path)
+    before = _files_before(path) if may_delete(path) else set()
     root = path.resolve()
     now: set[str] = set()
     index = path / INDEX
@@ -195,7 +195,7 @@ def _files_before(folder: Path) -> set[str]:
                 name = json.loads(line).get("file")
                 if isinstance(name, str) and ".." not in name.split("/") and name[:1] != "/":
                     found.add(name)
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return set()
     return found
 
