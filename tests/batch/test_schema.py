@@ -43,6 +43,10 @@ def test_what_can_be_read_without_guessing_is_read(said: str, repaired: bool) ->
         ('{"people": ["Ada", "B', "no JSON"),  # broken off: its end would be guessed
         ('{"people": [NaN]}', "$.people[0]"),
         ("[" * 5000, "no JSON"),
+        # Two objects: one would be lost.
+        ('{"people": ["Ada"]}\n{"people": ["Bo"]}', "no JSON"),
+        ('[{"people": ["Ada"]}, {"people": ["Bo"]}]', "$:"),
+        ('Example: {"people": []}. Answer: {"people": ["Bo"]}', "no JSON"),
         ('["Ada"]', "$:"),
     ],
 )

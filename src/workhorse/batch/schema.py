@@ -150,11 +150,14 @@ def _values(text: str) -> Iterator[tuple[Any, bool]]:
             yield json.loads(candidate, parse_constant=_no_number), number > 0
         except (ValueError, RecursionError):
             continue
-    for start in starts:  # prose with brackets of its own may follow
+    for start in starts[:1]:  # prose with brackets of its own may follow, but no second object
         try:
-            yield _DECODER.raw_decode(text, start)[0], True
+            value, after = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
             continue
+        if "{" in text[after:]:
+            return  # one of two objects would be lost
+        yield value, True
     for candidate in cut_out[:1]:
         try:
             value = json_repair.loads(candidate)
