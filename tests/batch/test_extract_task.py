@@ -30,7 +30,7 @@ def finds(prompt: str) -> str:
         "organisations": re.findall("Office", text),
     }
     once = {
-        key: list(dict.fromkeys(names))[:50] for key, names in found.items()
+        key: list(dict.fromkeys(names))[:30] for key, names in found.items()
     }  # the schema's most
     return json.dumps(EMPTY | once)
 

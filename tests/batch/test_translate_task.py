@@ -61,13 +61,20 @@ async def test_a_model_that_joins_paragraphs_is_asked_for_each() -> None:
     assert "- BRUSH\n- CLOTH\n" in result.text
 
 
-async def test_a_row_that_loses_its_cells_stays_and_is_told() -> None:
-    table = "| part | price |\n|---|---|\n| fan | good |\n"
+async def test_what_cannot_be_used_stays_and_is_told() -> None:
+    def says(prompt: str) -> str | tuple[str, str]:
+        words = asked_for(prompt)
+        if "|" in words:
+            return "cells are gone"
+        return ("on and on", "length") if words.startswith("Bad") else words.upper()
+
+    rows = "| part | price |\n|---|---|\n| fan | good |\n\n"
+    good = "This is translated well. " * 6
     result = await result_of(
-        job_of("translate", {"to": "French"}), table, Means(lambda _: "cells are gone")
+        job_of("translate", {"to": "French"}), f"{rows}Bad one.\n\n# Bad\n\n{good}\n", Means(says)
     )
-    assert result.text == table
-    assert result.notes == ("lines left as they were, for the answer lost their form: 2",)
+    assert result.text == f"{rows}Bad one.\n\n# Bad\n\n{good.upper()}\n"
+    assert result.notes == ("left as they were, for no answer could be used: 4 passages",)
 
 
 @pytest.mark.parametrize("context_tokens", [1024, 8192])
@@ -101,11 +108,12 @@ async def test_a_cut_answer_is_asked_for_in_halves() -> None:
     assert result.text == text.upper()
 
 
-async def test_what_is_always_cut_off_is_no_result() -> None:
+@pytest.mark.parametrize("said", [("on and on", "length"), ""])
+async def test_a_document_of_which_nothing_is_translated_is_no_result(
+    said: str | tuple[str, str],
+) -> None:
     with pytest.raises(ItemFailed) as failed:
-        await result_of(
-            job_of("translate"), "Short words.", Means(lambda _: ("on and on", "length"))
-        )
+        await result_of(job_of("translate"), "Short words.", Means(lambda _: said))
     assert failed.value.reason.cause == "not valid"
 
 
@@ -121,3 +129,9 @@ async def test_a_fence_round_the_answer_is_taken_off() -> None:
     means = Means(lambda prompt: f"```\n{capitals(prompt)}\n```")
     result = await result_of(job_of("translate", {"to": "French"}), "A few words.", means)
     assert result.text == "A FEW WORDS."
+
+
+async def test_a_heading_stays_one_line() -> None:
+    means = Means(lambda prompt: f"{capitals(prompt)}\nThat was French.")
+    result = await result_of(job_of("translate", {"to": "French"}), "## Fans\n", means)
+    assert result.text == "## FANS That was French.\n"

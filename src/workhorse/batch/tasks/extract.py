@@ -21,13 +21,16 @@ from workhorse.batch.schema import Shape
 from workhorse.batch.task import Answer, Request, Tools
 from workhorse.batch.tasks.answers import no_text, shaped, shaped_or_cut
 from workhorse.batch.tasks.kind import TaskKind
-from workhorse.batch.tasks.pieces import budget, cut, halves
-from workhorse.batch.tasks.wording import Wording
+from workhorse.batch.tasks.pieces import Piece, budget, cut, halves
+from workhorse.batch.tasks.wording import ROUND_AND_ROUND, Wording
 from workhorse.batch.template import Template
 from workhorse.text import Language, Text, same
 
-# An answer may be as long as what it is taken from, and the names of the fields besides.
-_ANSWER_SHARE = 0.5
+_ANSWER_SHARE = 0.5  # of what the prompt leaves of the context, at most
+# What is taken from a part is hardly longer than the part, quotes and commas included, and has the
+# names of the fields besides: a model that finds no end is stopped there.
+_ANSWER_PER_TOKEN = 2
+_ANSWER_MORE = 64
 # A part this short is not cut again when its answer was: the model does not find an end.
 _SHORTEST_CHARS = 400
 _SHOWN = 8  # of what the model made up
@@ -62,7 +65,7 @@ class Extract:
             answer_share=_ANSWER_SHARE,
         )
         most = min(room.text_tokens, self._piece_tokens or room.text_tokens)
-        pieces = [piece.text for piece in await cut(text, most, tools) if piece.text.strip()]
+        pieces = [piece for piece in await cut(text, most, tools) if piece.text.strip()]
         asking = _Asking(self._wording, self._shape, language, room.answer_tokens, tools)
         found = await asyncio.gather(
             *(asking.ask(f"part {n} of {len(pieces)}", piece) for n, piece in enumerate(pieces, 1))
@@ -119,24 +122,32 @@ class _Asking:
         self._wording = wording
         self._shape = shape
         self._answer_tokens = answer_tokens
+        self._form_tokens = len(json.dumps(shape.schema)) // 4  # as if it were said once
         self._tools = tools
 
-    async def ask(self, step: str, text: str) -> list[Any]:
+    async def ask(self, step: str, piece: Piece) -> list[Any]:
         """What a part gives; one whose answer is cut off, or full, is asked about in two."""
+        text = piece.text
         short = len(text) <= _SHORTEST_CHARS
+        most = _ANSWER_PER_TOKEN * piece.tokens + _ANSWER_MORE + self._form_tokens
         body = self._wording.body(
             self.language,
             "text",
-            answer_tokens=self._answer_tokens,
+            answer_tokens=min(self._answer_tokens, most),
             response_format=self._shape.response_format,
             text=text.strip(),
         )
-        found = await self._tools.ask(
-            Request(step=step, body=body), self._whole if short else self._any
-        )
+        found = await self._tools.ask(Request(step=step, body=body), self._any)
+        if short and found is None:
+            again = Request(step=f"{step}, again", body={**body, **ROUND_AND_ROUND})
+            found = await self._tools.ask(again, self._whole)
         full = [] if found is None else list(full_lists(found[0], self._shape.schema))
         if not short and (found is None or full):
-            parts = [part for part in halves(text) if part.strip()]
+            parts = [
+                Piece(part, -(-piece.tokens * len(part) // len(text)))
+                for part in halves(text)
+                if part.strip()
+            ]
             asked = (self.ask(f"{step}, {n}", part) for n, part in enumerate(parts, 1))
             return [value for values in await asyncio.gather(*asked) for value in values]
         value, repaired = found

@@ -16,7 +16,7 @@ from workhorse.batch.task import Answer, Request, Tools
 from workhorse.batch.tasks.answers import CUT_OFF, answer_tokens, no_text, whole, whole_or_cut
 from workhorse.batch.tasks.kind import TaskKind
 from workhorse.batch.tasks.pieces import Budget, budget, cut, fits
-from workhorse.batch.tasks.wording import Wording
+from workhorse.batch.tasks.wording import ROUND_AND_ROUND, Wording
 from workhorse.batch.template import Template
 from workhorse.text import Language, Text
 
@@ -137,11 +137,14 @@ class Summary:
         if first is not CUT_OFF:
             return first
         shorter = None if words is None else max(10, words // 2)
-        second: _Said = await tools.ask(request(f"{step}, shorter", shorter), said)
+        again = request(f"{step}, shorter", shorter)
+        body = {**again.body, **ROUND_AND_ROUND}
+        second: _Said = await tools.ask(Request(step=again.step, body=body), said)
         return second
 
     def _words_of(self, prompt: str, *, last: bool) -> int | None:
-        if self._words is None or prompt == "whole" or (prompt == "merge" and last):
+        each_point = self._points > 1  # `words` are a point's, in both prompts that ask for points
+        if self._words is None or prompt == "whole" or (prompt == "merge" and (last or each_point)):
             return self._words
         least, most = _PART_WORDS
         return max(least, min(self._words * self._points, most))

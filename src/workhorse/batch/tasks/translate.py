@@ -2,22 +2,24 @@
 
 Several paragraphs are translated at once, as many as a small model does well. Code stays as it
 is. Where an answer does not have the form of what was asked, the paragraphs are asked for one by
-one, then their lines; what is between them is the original's.
+one, then their lines; what is between them is the original's. A passage for which no answer can be
+used stays as it was, and is told.
 """
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from workhorse.batch.blocks import Block, blocks_of, lines_of, mark_of, same_form
-from workhorse.batch.item import Item, Result
+from workhorse.batch.item import Item, Reason, Result
 from workhorse.batch.job import Job
-from workhorse.batch.task import Request, Tools
-from workhorse.batch.tasks.answers import no_text, whole, whole_or_cut
+from workhorse.batch.task import ItemFailed, Request, Tools
+from workhorse.batch.tasks.answers import no_text, whole_or_cut
 from workhorse.batch.tasks.kind import TaskKind
 from workhorse.batch.tasks.pieces import Budget, budget, cut, fits, halves
-from workhorse.batch.tasks.wording import Wording
+from workhorse.batch.tasks.wording import ROUND_AND_ROUND, Wording
 from workhorse.batch.template import Template, language_of
 from workhorse.text import Language, Text
 
@@ -80,6 +82,14 @@ class Translate:
         )
         work = _Work(self._wording, tools, language, to, asked, most, room)
         text = await work.document(document)
+        if 2 * sum(map(len, work.left)) > len(document):
+            raise ItemFailed(
+                Reason(
+                    cause="not valid",
+                    seen="More than half of the document could not be translated.",
+                    seen_zh="超过一半的内容未能翻译。",
+                )
+            )
         return Result(text=text, file=True, notes=work.told())
 
 
@@ -97,7 +107,9 @@ class _Work:
     most_chars: int = 1  # of a piece, by the document's average
     asked: int = 0
     unlike: int = 0  # answers that are not in the language asked for
-    left: list[str] = field(default_factory=list)  # what stays, for its form would be lost
+    left: list[str] = field(
+        default_factory=list
+    )  # what stays as it is, for no answer could be used
 
     async def document(self, document: str) -> str:
         """The whole document, block by block."""
@@ -149,7 +161,12 @@ class _Work:
         if said is None:
             if len(words) > _SHORTEST_CHARS:
                 return block.before + await self._pieces(step, halves(words)) + block.after
-            said = await self._ask(f"{step}, again", words, must=True) or ""
+            said = await self._ask(f"{step}, again", words, more=ROUND_AND_ROUND)
+        if said is None:
+            self.left.append(words)
+            return block.text
+        if "\n" not in words and block.before.strip():  # a heading, a list item: one line
+            said = " ".join(said.split())
         if same_form(words, said):
             return block.before + said + block.after
         if "\n" in words and any(mark_of(line) or "|" in line for line in words.splitlines()):
@@ -188,14 +205,22 @@ class _Work:
             return True
         return await fits(words, self.most_tokens, self.tools)
 
-    async def _ask(self, step: str, words: str, *, must: bool = False) -> str | None:
-        """The translation of some words; None: it was cut off (`must`: then the item fails)."""
+    async def _ask(self, step: str, words: str, *, more: Mapping[str, Any] = {}) -> str | None:
+        """The translation of some words; None: it was cut off, or empty each time."""
+        # A model that finds no end is stopped early: by what these words can take in translation.
+        tokens = -(-len(words) * self.most_tokens // self.most_chars)
+        answer_tokens = min(self.room.answer_tokens, _ANSWER_PER_TOKEN * tokens + _ANSWER_MORE)
         body = self.wording.body(
-            self.language, "text", answer_tokens=self.room.answer_tokens, text=words, to=self.to
+            self.language, "text", answer_tokens=answer_tokens, text=words, to=self.to
         )
-        said: str | None = await self.tools.ask(
-            Request(step=step, body=body), whole if must else whole_or_cut
-        )
+        try:
+            said: str | None = await self.tools.ask(
+                Request(step=step, body={**body, **more}), whole_or_cut
+            )
+        except ItemFailed as failed:
+            if failed.reason.cause != "not valid":
+                raise
+            said = None
         self.asked += 1
         said = unfenced(said, words) if said else said
         if said and self.target and len(words) > 60 and language_of(said) != self.target:
@@ -215,8 +240,8 @@ class _Work:
         if self.left:
             notes.append(
                 Text(
-                    f"lines left as they were, for the answer lost their form: {len(self.left)}",
-                    f"回答破坏了格式而保留原文的行数：{len(self.left)}",
+                    f"left as they were, for no answer could be used: {len(self.left)} passages",
+                    f"没有可用的译文而保留原文：{len(self.left)} 处",
                 )
             )
         return tuple(note.in_language(self.language) for note in notes)
