@@ -2,13 +2,12 @@
 
 import argparse
 import asyncio
-import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -38,13 +37,13 @@ from workhorse.cli.batch_tables import hours, print_forecast, print_report
 from workhorse.cli.bench import check_writable
 from workhorse.cli.progress import LateBar
 from workhorse.cli.service_options import DEFAULT_URL, api_key, authorities
+from workhorse.cli.until_stopped import until_stopped
 from workhorse.codec import to_json
 from workhorse.config import Places
 from workhorse.errors import EXIT_FAILED, EXIT_GOOD, EXIT_NO, EXIT_USAGE, AppError
 from workhorse.store import Store
 from workhorse.text import Text
 
-T = TypeVar("T")
 READING = Text("reading documents", "读取文档")
 TOLD_EVERY = 50  # documents: a bar that is moved for each costs more than it tells
 
@@ -237,29 +236,6 @@ def documents(args: argparse.Namespace, order: Order) -> Iterator[NewItem]:
         kinds = ", ".join(f"{count} × {why}" for why, count in passed.most_common())
         words = Text(f"passed over: {kinds}", f"已略过：{kinds}")
         print(words.in_language(args.lang), file=sys.stderr)
-
-
-async def until_stopped(work: Coroutine[Any, Any, T]) -> T | None:
-    """The work's end; None when SIGINT, SIGTERM or a closed terminal ended it before it ran."""
-    job = asyncio.ensure_future(work)
-    stopping = False
-
-    def stop() -> None:
-        nonlocal stopping
-        stopping = True
-        job.cancel()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it
-        loop.add_signal_handler(signal.SIGHUP, stop)
-    try:
-        return await job
-    except asyncio.CancelledError:
-        if not stopping:
-            raise
-        return None
 
 
 def told_end(args: argparse.Namespace, ledger: Ledger, work: Coroutine[Any, Any, JobRecord]) -> int:

@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import re
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,6 +24,7 @@ from workhorse.cli.tune_tables import (
     print_trials,
     tell_end,
 )
+from workhorse.cli.until_stopped import until_stopped
 from workhorse.codec import to_json
 from workhorse.config import Places, places
 from workhorse.errors import EXIT_FAILED, EXIT_GOOD, EXIT_NO, AppError
@@ -32,9 +32,7 @@ from workhorse.text import Language, Text
 from workhorse.tune.tell import VARIABLES
 
 if TYPE_CHECKING:
-    from workhorse.tune.given import Given
     from workhorse.tune.history import History, Tuning
-    from workhorse.tune.tell import Tuned
     from workhorse.up.decide import Ask, Decision
 
 DURATION = re.compile(r"(?:(\d{1,3})h)?(?:(\d{1,4})m)?(?:(\d{1,5})s)?")
@@ -190,10 +188,13 @@ def run(args: argparse.Namespace) -> int:
     print_verdict(decision.plan.verdict, args.lang, stderr=True)
     if decision.plan.verdict.blocked:
         return EXIT_NO
+    from workhorse.tune.job import Wanted, tune
+
     given = given_of(decision, ask, where, args)
     teller = LiveTeller(args.lang)
+    wanted = Wanted(given, args.budget, args.only, golden=not args.skip_golden)
     try:
-        tuned = asyncio.run(until_stopped(given, args, where, teller))
+        tuned = asyncio.run(until_stopped(tune(wanted, where, teller)))
     finally:
         teller.close()
     if tuned is None:
@@ -209,34 +210,6 @@ def decided(ask: "Ask", where: Places, language: Language) -> "Decision":
 
     with LateBar(FETCHING, language) as fetching:
         return decide(ask, where, fetching.step)
-
-
-async def until_stopped(
-    given: "Given", args: argparse.Namespace, where: Places, teller: LiveTeller
-) -> "Tuned | None":
-    """The tuning's end; None when SIGINT, SIGTERM or a closed terminal ended it in order."""
-    from workhorse.tune.job import Wanted, tune
-
-    wanted = Wanted(given, args.budget, args.only, golden=not args.skip_golden)
-    job = asyncio.ensure_future(tune(wanted, where, teller))
-    stopping = False
-
-    def stop() -> None:
-        nonlocal stopping
-        stopping = True
-        job.cancel()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it
-        loop.add_signal_handler(signal.SIGHUP, stop)
-    try:
-        return await job
-    except asyncio.CancelledError:
-        if not stopping:
-            raise
-        return None
 
 
 def latest(ask: "Ask", where: Places, language: Language) -> "tuple[History, Tuning]":
