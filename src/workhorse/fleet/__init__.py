@@ -1,0 +1,1 @@
+"""Several machines, one service: nodes, replicas and the front before them, on Ray."""
