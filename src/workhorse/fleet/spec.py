@@ -46,6 +46,8 @@ class ReplicaSpec:
     ready_timeout_s: float = READY_TIMEOUT_S  # of the engine, once its weights are there
     skip_golden: bool = False
     version: str = __version__  # of workhorse, equal on both sides
+    # What lies beside `weights`: other parts of a split model, a checkpoint, a projector.
+    beside: tuple[WeightsSource, ...] = ()
 
     def __post_init__(self) -> None:
         if _NAME.fullmatch(self.name) is None:
