@@ -1,0 +1,58 @@
+"""`workhorse fleet`: several machines as one service; one file a sub-command."""
+
+import argparse
+from importlib import import_module
+from types import ModuleType
+
+from workhorse.cli.parser import Parser
+from workhorse.text import Language, Text
+
+SUB_COMMANDS: dict[str, Text] = {
+    "init": Text(
+        "make this machine the head of a fleet: the first node, that the others join",
+        "把本机设为集群的主节点，其他节点由此加入",
+    ),
+    "join": Text("make this machine a node of a fleet", "让本机加入集群"),
+    "leave": Text(
+        "end this machine's node: what the fleet started here, and nothing else",
+        "让本机退出集群：只结束集群在本机启动的进程",
+    ),
+}
+
+
+def sub_module(name: str) -> ModuleType:
+    """The module of a sub-command, with `add_arguments(parser, language)` and `run(args)`."""
+    return import_module(f"workhorse.cli.fleet_{name}")
+
+
+def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
+    """The sub-commands, each with its own arguments."""
+    subs = parser.add_subparsers(
+        dest="fleet", metavar="SUBCOMMAND", required=True, parser_class=Parser
+    )
+    for name, about in SUB_COMMANDS.items():
+        words = about.in_language(language)
+        one = subs.add_parser(name, help=words, description=words, language=language)
+        add_common_again(one, language)
+        sub_module(name).add_arguments(one, language)
+
+
+def add_common_again(parser: argparse.ArgumentParser, language: Language) -> None:
+    """`--json` and `--lang` after the sub-command too; left out there, what stood before holds."""
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help=Text("print one JSON document instead of a table", "输出 JSON").in_language(language),
+    )
+    parser.add_argument(
+        "--lang",
+        choices=("en", "zh"),
+        default=argparse.SUPPRESS,
+        help=Text("language of the output", "输出语言").in_language(language),
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run one sub-command."""
+    return int(sub_module(args.fleet).run(args))

@@ -1,0 +1,1 @@
+"""All that touches Ray: the only folder that imports it (extra `fleet`)."""
