@@ -76,6 +76,7 @@ from workhorse.records.plan import (
     WeightPart,
 )
 from workhorse.records.reading import Alarm, AnswerSpeed, CardReading, EngineReading, Reading
+from workhorse.records.several import Several, Split, Way
 from workhorse.records.verdict import Finding, Level, Verdict
 
 __all__ = [
@@ -137,9 +138,11 @@ __all__ = [
     "Run",
     "Sample",
     "ServedBy",
+    "Several",
     "SideCache",
     "Software",
     "SpeedTerm",
+    "Split",
     "Stored",
     "StreamSpeed",
     "System",
@@ -147,5 +150,6 @@ __all__ = [
     "Term",
     "Timed",
     "Verdict",
+    "Way",
     "WeightPart",
 ]
