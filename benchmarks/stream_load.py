@@ -44,7 +44,7 @@ class Round:
         return sum(one.chunks for one in self.streams)
 
 
-async def run(url: str, model: str, load: Load) -> Round:
+async def run(url: str, model: str, load: Load, key: str | None = None) -> Round:
     """One round; every stream must give all its tokens."""
     body = json.dumps(
         {
@@ -55,21 +55,21 @@ async def run(url: str, model: str, load: Load) -> Round:
             "ignore_eos": True,
         }
     ).encode()
-    began_s = perf_counter()
+    began_s, place = perf_counter(), Address(url, key)
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(stream(url, body, load, load.spread_s * number / load.streams))
+            group.create_task(stream(place, body, load, load.spread_s * number / load.streams))
             for number in range(load.streams)
         ]
     return Round(tuple(task.result() for task in tasks), round(perf_counter() - began_s, 6))
 
 
-async def stream(url: str, body: bytes, load: Load, wait_s: float) -> Stream:
+async def stream(place: Address, body: bytes, load: Load, wait_s: float) -> Stream:
     """One request to its end."""
     if wait_s:
         await asyncio.sleep(wait_s)
     began_s, first_s, chunks, tail = perf_counter(), None, 0, b""
-    answer = await ask(Address(url), "POST", "/v1/chat/completions", body)
+    answer = await ask(place, "POST", "/v1/chat/completions", body)
     try:
         while block := await answer.read_some():
             texts = block.count(b'"content":"') + block.count(b'"content": "')
@@ -80,7 +80,7 @@ async def stream(url: str, body: bytes, load: Load, wait_s: float) -> Stream:
     finally:
         answer.close()
     if answer.head.status != 200 or first_s is None or b"[DONE]" not in tail:
-        raise RuntimeError(f"{url}: {answer.head.status} {tail!r}")
+        raise RuntimeError(f"{place.url}: {answer.head.status} {tail!r}")
     if chunks < load.tokens:
-        raise RuntimeError(f"{url}: {chunks} of {load.tokens} tokens")
+        raise RuntimeError(f"{place.url}: {chunks} of {load.tokens} tokens")
     return Stream(round(first_s - began_s, 6), round(perf_counter() - began_s, 6), chunks)
