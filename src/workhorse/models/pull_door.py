@@ -37,11 +37,17 @@ class Door:
     """
 
     def __init__(
-        self, addresses: Sequence[str], headers: Mapping[str, str], stall_s: float
+        self,
+        addresses: Sequence[str],
+        headers: Mapping[str, str],
+        stall_s: float,
+        *,
+        direct: bool = False,
     ) -> None:
         self._addresses = list(addresses)
         self._headers = dict(headers)
         self._stall_s = stall_s
+        self._direct = direct
         self._at = self._addresses[0]
 
     @contextmanager
@@ -59,7 +65,7 @@ class Door:
         if _origin(at) != _origin(self._addresses[0]):
             headers.pop("Authorization", None)
         try:
-            with opened_answer(at, headers, self._stall_s) as (answer, led_to):
+            with opened_answer(at, headers, self._stall_s, direct=self._direct) as (answer, led_to):
                 self._at = led_to
                 yield self._described(answer, start)
         except Refused as refusal:

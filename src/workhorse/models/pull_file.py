@@ -22,6 +22,10 @@ T = TypeVar("T")
 ANEW_MAX = 3
 
 
+class WrongDigest(AppError):
+    """All bytes came, and they are not those of the file; what came was removed."""
+
+
 def pull_file(
     wanted: Wanted,
     target: Path,
@@ -81,7 +85,7 @@ class _Transfer:
         self._part = part
         self._folder = folder
         self._manner = manner
-        self._door = Door(wanted.addresses, manner.headers, manner.stall_s)
+        self._door = Door(wanted.addresses, manner.headers, manner.stall_s, direct=manner.direct)
         self._mixed = False  # bytes of an earlier run, or of another etag
 
     def run(self) -> None:
@@ -180,9 +184,9 @@ class _Transfer:
         part.received_whole(at)
 
 
-def _wrong_digest(name: str, digest: Digest, found: str) -> AppError:
+def _wrong_digest(name: str, digest: Digest, found: str) -> WrongDigest:
     kind = "SHA-256" if digest.kind == "sha256" else "git SHA-1"
-    return AppError(
+    return WrongDigest(
         Text(
             f"{shown(name)} arrived whole but is not what the hub lists: its {kind} is {found}, "
             f"expected {digest.value}. It was removed.",

@@ -44,6 +44,7 @@ class Manner:
     progress: Callable[[int, int | None], None] = lambda _done, _total: None
     stall_s: float = STALL_S
     pause: Callable[[float], None] | None = None
+    direct: bool = False  # within one network: no proxy of the environment is between
 
 
 class GivenUp(Exception):

@@ -78,11 +78,12 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 @contextmanager
 def opened_answer(
-    url: str, headers: Mapping[str, str], stall_s: float = STALL_S
+    url: str, headers: Mapping[str, str], stall_s: float = STALL_S, *, direct: bool = False
 ) -> Iterator[tuple[HTTPResponse, str]]:
     """The answer to a GET and the address that gave it, after its redirects.
 
-    `Authorization` goes to no other host than the one asked. Raises Refused for an error status,
+    `Authorization` goes to no other host than the one asked; `direct` passes the environment's
+    proxies by. Raises Refused for an error status,
     Interrupted for what may pass, Unreachable for what will not.
     """
     first, left = url, dict(headers)
@@ -95,7 +96,7 @@ def opened_answer(
             left.pop("Authorization", None)
         try:
             with transfer_errors(url):
-                answer = _open(url, left, stall_s)
+                answer = _open(url, left, stall_s, direct)
         except Refused as refusal:
             place = str(refusal.headers.get("Location", ""))
             if refusal.status not in REDIRECTS or not place.isascii():
@@ -110,12 +111,13 @@ def opened_answer(
     raise last
 
 
-def _open(url: str, headers: Mapping[str, str], stall_s: float) -> HTTPResponse:
+def _open(url: str, headers: Mapping[str, str], stall_s: float, direct: bool) -> HTTPResponse:
     request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 - scheme checked
     request.add_header("User-Agent", f"workhorse/{__version__}")
     request.add_header("Accept-Encoding", "identity")
+    proxies = [urllib.request.ProxyHandler({})] if direct else []
     try:
-        answer: HTTPResponse = urllib.request.build_opener(_NoRedirects).open(
+        answer: HTTPResponse = urllib.request.build_opener(_NoRedirects, *proxies).open(
             request, timeout=stall_s
         )
     except urllib.error.HTTPError as error:
