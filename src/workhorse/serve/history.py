@@ -5,6 +5,7 @@ least, the mean and the most of those it stands for, so that a peak is not lost 
 nothing was read there is no point, and a reader sees the gap.
 """
 
+import asyncio
 import logging
 import sqlite3
 import threading
@@ -127,6 +128,15 @@ class History:
         with self._taken:
             self._events.append(event)
             del self._events[:-EVENTS_KEPT]
+
+    async def keep(self) -> None:
+        """Write until cancelled, and what is left then."""
+        try:
+            while True:
+                await asyncio.sleep(WRITE_EVERY_S)
+                await asyncio.to_thread(self.write)
+        finally:
+            self.write()
 
     def write(self) -> None:
         """Write what was taken, fold it into the coarser tiers, drop what is too old."""
