@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -86,6 +86,12 @@ class Host:
     def read(self, path: str) -> str:
         """A file of its /tmp."""
         return Path(f"/proc/{self.space.pid}/root{path}").read_text(encoding="utf-8")
+
+    def lay_over(self, path: str, text: str) -> None:
+        """Let a file of the system, /proc/meminfo for one, say something else on this host."""
+        instead = f"/tmp/.{Path(path).name}"
+        self.write(instead, text, 0o644)
+        done(self.space.enter(*KINDS), "mount", "--bind", instead, path)
 
     def pids(self, words: str) -> list[int]:
         """The processes on this host whose command line holds `words`; ids as seen out here."""
@@ -254,11 +260,11 @@ def refusal() -> str | None:
     return None
 
 
-def wait_until(holds: Any, patience_s: float, what: str) -> float:
-    """Ask `holds()` until it is true; the seconds that took. SystemExit with `what` when never."""
+def wait_until(holds: Callable[[], bool], patience_s: float, what: str) -> float:
+    """Ask `holds()` until it is true; the seconds that took. A TimeoutError when it never is."""
     began_s = time.monotonic()
     while not holds():
         if time.monotonic() - began_s > patience_s:
-            raise SystemExit(f"not within {patience_s:.0f} s: {what}")
+            raise TimeoutError(f"not within {patience_s:.0f} s: {what}")
         time.sleep(0.1)
     return time.monotonic() - began_s
