@@ -13,6 +13,9 @@ from workhorse import __version__
 from workhorse.records import Plan
 
 FACTS_PATH = "/workhorse/replica"
+# On every answer of a replica, with its `boot`: one without it is HAProxy's or Ray's own, such as
+# a 404 for a replica that is gone, or a 500 for one that ended before it answered.
+REPLICA_HEADER = "X-Workhorse-Replica"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 # A disk or a network may be slow: 70 GB at 100 MB/s are twelve minutes.
@@ -75,7 +78,7 @@ class ReplicaFacts:
     model_name: str
     state: ReplicaState
     node: str  # its name
-    engine_pid: int
+    engine_pid: int | None  # None: it is ending
     slots: int
     context_tokens: int  # of one slot
     prefill_tokens_per_s: float | None
