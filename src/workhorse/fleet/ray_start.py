@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from workhorse.fleet.serve_settings import serve_environment
 from workhorse.units import MIB
 
 RAY_REQUIRED = "2.60.0"
@@ -38,6 +39,7 @@ class Ports:
     replica: tuple[int, int] = (30000, 30099)
     proxy_metrics: int = 9101
     proxy_stats: int = 8404
+    waiting: int = 8500  # Serve's own proxy, on the head alone: where HAProxy sends to meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,8 @@ def cluster_environment(token_file: str, temp_dir: str, ports: Ports) -> dict[st
         "RAY_SERVE_HAPROXY_STATS_PORT": str(ports.proxy_stats),
         "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(ports.replica[0]),
         "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(ports.replica[1]),
+        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports.waiting),
+        **serve_environment(),
     }
 
 
@@ -154,6 +158,7 @@ def open_ports(ports: Ports) -> tuple[OpenPort, ...]:
         one(ports.ray_metrics, "Ray metrics", outside=True),
         OpenPort(*ports.worker, "workers"),
         one(ports.http, "HAProxy"),
+        one(ports.waiting, "Serve's own proxy", head_only=True),
         OpenPort(*ports.replica, "replicas"),
         one(ports.proxy_metrics, "HAProxy metrics", outside=True),
         one(ports.proxy_stats, "HAProxy statistics", outside=True),
