@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import engines_page
-from workhorse.cli import VERBS, build_parser
+from workhorse.cli import build_parser
 from workhorse.cli.words import VARIABLES
 from workhorse.text import Language, Text
 
@@ -37,6 +37,16 @@ def commands(language: Language) -> dict[str, argparse.ArgumentParser]:
         if isinstance(action, argparse._SubParsersAction):
             return dict(action.choices)
     raise ValueError("the parser has no verbs")
+
+
+def sections(language: Language) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Each verb, and in its place each of its sub-commands, with its parser."""
+    for verb, parser in commands(language).items():
+        subs = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+        if not subs:
+            yield verb, parser
+        for action in subs:
+            yield from ((f"{verb} {name}", one) for name, one in action.choices.items())
 
 
 def arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
@@ -69,10 +79,10 @@ def lines(language: Language) -> Iterator[str]:
     yield from ("```", "workhorse --help", "workhorse --version", "workhorse COMMAND --help", "```")
     yield from ("", VARIABLES_HEAD.in_language(language), "|---|---|")
     yield from (f"| `{name}` | {what.in_language(language)} |" for name, what in VARIABLES.items())
-    for verb, parser in commands(language).items():
+    for verb, parser in sections(language):
         found = arguments(parser)
         positional = "".join(f" {spelling(a)}" for a in found if not a.option_strings)
-        yield from ("", f"## workhorse {verb}", "", VERBS[verb].in_language(language), "")
+        yield from ("", f"## workhorse {verb}", "", parser.description or "", "")
         yield from ("```", f"workhorse {verb}{positional} [OPTIONS]", "```", "")
         yield from (HEAD.in_language(language), "|---|---|")
         for action in found:

@@ -28,6 +28,10 @@ VERBS: dict[str, Text] = {
         "have systemd start the service with the machine and watch over it",
         "交由 systemd 随系统启动并守护服务",
     ),
+    "fleet": Text(
+        "several machines as one service: the head, its nodes, what runs on them",
+        "把多台机器组成一个服务：主节点、节点与其上的副本",
+    ),
     "probe": Text("show what this machine is and can do", "查看本机的硬件与能力"),
     "doctor": Text(
         "say what is wrong with this machine, what it costs and what to do",

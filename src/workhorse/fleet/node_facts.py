@@ -17,6 +17,7 @@ from workhorse.units import GIB
 KIND = "workhorse.kind"
 NAME = "workhorse.name"
 VERSION = "workhorse.version"  # of the program on the node
+HTTP_PORT_LABEL = "workhorse.http_port"
 CARD = "workhorse.card"
 CAPABILITY = "workhorse.capability"
 VRAM_GIB = "workhorse.vram_gib"

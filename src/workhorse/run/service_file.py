@@ -49,10 +49,11 @@ def unit(facts: UnitFacts) -> str:
         ("Service", (*_life(facts), *_resources(facts), *_sandbox(facts))),
         ("Install", _wanted(facts)),
     )
-    return "\n".join(line for name, lines in sections for line in _section(name, lines))
+    return "\n".join(line for name, lines in sections for line in section(name, lines))
 
 
-def _section(name: str, lines: Iterable[Line]) -> Iterator[str]:
+def section(name: str, lines: Iterable[Line]) -> Iterator[str]:
+    """One section of a unit, its reasons as comments."""
     yield f"[{name}]"
     for setting, why in lines:
         if why:
@@ -83,8 +84,8 @@ def _life(facts: UnitFacts) -> Iterator[Line]:
             "ExecStartPre=-+/usr/bin/nvidia-modprobe -u -c=0",
             "Makes the cards' device files; inside the sandbox the driver's own way is shut.",
         )
-    yield f"ExecStart={_words(facts.command)}", ""
-    yield f"ExecReload={_words(facts.reload)}", ""
+    yield f"ExecStart={words(facts.command)}", ""
+    yield f"ExecReload={words(facts.reload)}", ""
     yield "Restart=on-failure", ""
     yield "RestartSec=5", ""
     yield "RestartPreventExitStatus=2 3", "Wrong settings, or a plan that says no: it would again."
@@ -100,10 +101,10 @@ def _life(facts: UnitFacts) -> Iterator[Line]:
             "OOMScoreAdjust=-200",
             "The gateway stays; the engine offers itself to the kernel first (run/enter.py).",
         )
-    yield f"Environment={_quoted(f'WORKHORSE_HOME={facts.data_folder}')}", ""
+    yield f"Environment={quoted(f'WORKHORSE_HOME={facts.data_folder}')}", ""
     if facts.cards:
         cache = f"CUDA_CACHE_PATH={facts.data_folder}/cuda-cache"
-        yield f"Environment={_quoted(cache)}", "Code that the driver compiled, kept between starts."
+        yield f"Environment={quoted(cache)}", "Code that the driver compiled, kept between starts."
 
 
 def _resources(facts: UnitFacts) -> Iterator[Line]:
@@ -156,9 +157,9 @@ def _system_sandbox(facts: UnitFacts) -> Iterator[Line]:
     if capabilities:
         yield f"AmbientCapabilities={' '.join(capabilities)}", ""
     yield "ProtectSystem=strict", ""
-    yield f"ReadWritePaths={_quoted(facts.data_folder)}", ""
+    yield f"ReadWritePaths={quoted(facts.data_folder)}", ""
     for folder in facts.caches:
-        yield f"ReadWritePaths={_quoted(f'-{folder}')}", "What the engine has compiled."
+        yield f"ReadWritePaths={quoted(f'-{folder}')}", "What the engine has compiled."
     if facts.home_is_needed:
         yield "ProtectHome=read-only", "The program, the model or the data lie below a home folder."
     else:
@@ -191,11 +192,12 @@ def _wanted(facts: UnitFacts) -> Iterator[Line]:
     yield f"WantedBy={'default.target' if facts.user is None else 'multi-user.target'}", ""
 
 
-def _words(command: Sequence[str]) -> str:
-    return " ".join(_quoted(word) for word in command)
+def words(command: Sequence[str]) -> str:
+    """A command as a unit takes it."""
+    return " ".join(quoted(word) for word in command)
 
 
-def _quoted(word: str) -> str:
+def quoted(word: str) -> str:
     """A word as systemd.syntax(7) wants it: specifiers, variables and quotes taken literally."""
     word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     word = word.replace("\n", "\\n")
