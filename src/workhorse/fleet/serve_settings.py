@@ -39,6 +39,8 @@ def serve_environment() -> dict[str, str]:
         # A server that refuses is not to hand its requests to Serve's own queue at once.
         "RAY_SERVE_HAPROXY_OBSERVE_MARK_DOWN_ENABLED": "0",
         "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",  # one more message for each request
+        # HAProxy is started anew after three of these that failed; by default after half a minute.
+        "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
         # The gateway has stopped sending before a replica is told to end.
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
         # Else each piece of a stream crosses to another thread.
