@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
-from workhorse.run.address import Address
+from workhorse.run.address import Address, Link
 from workhorse.serve.wire import Answer, BrokenAnswerError, Head
 
 CONNECT_TIMEOUT_S = 5.0
@@ -39,8 +39,15 @@ class RefusesError(Exception):
 class EngineAnswer:
     """An engine's answer: its head once `ask` returns it, its body as it comes."""
 
-    def __init__(self, opened: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, opened: socket.socket, loop: asyncio.AbstractEventLoop, link: Link | None = None
+    ) -> None:
         self.head: Head
+        self.received_bytes = 0
+        self.lost = False  # by the engine's owner, who has not heard of it for a while
+        self._link = link
+        if link is not None:
+            link.asking.add(self)
         self._socket = opened
         # The loop's book of descriptors describes a socket in words for each miss: 40 µs.
         self._descriptor = opened.fileno()
@@ -80,6 +87,20 @@ class EngineAnswer:
             self._closed = True
             self._unwatch()
             self._socket.close()
+            if self._link is not None:
+                self._link.asking.discard(self)
+
+    def lose(self, why: str) -> None:
+        """Nothing more will come: whoever reads or sends ends with a `BrokenAnswerError`."""
+        if self._closed or self._answer.done or self._broken is not None:
+            return
+        self.lost, self._broken = True, ConnectionError(why)
+        self._unwatch()
+        # A request that does not fit into the socket is still being sent.
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def send(self, request: bytes) -> None:
         """Send the request, and wait for the head of the answer. Raises `BrokenAnswerError`."""
@@ -105,7 +126,7 @@ class EngineAnswer:
             self._waiter = None
 
     def _watch(self) -> None:
-        if not self._reading and not self._closed and not self._answer.done:
+        if not (self._reading or self._closed or self._answer.done or self.lost):
             self._reading = True
             self._loop.add_reader(self._descriptor, self._read_ready)
 
@@ -118,6 +139,7 @@ class EngineAnswer:
         try:
             data = self._socket.recv(READ_BYTES)
             if data:
+                self.received_bytes += len(data)
                 if part := self._answer.feed(data):
                     self._blocks.append(part)
                     self._unread_bytes += len(part)
@@ -139,12 +161,12 @@ async def ask(address: Address, method: str, path_qs: str, body: bytes) -> Engin
     Raises `RefusesError` when nobody takes connections there, `BrokenAnswerError` when the
     connection ends before there is a head.
     """
-    endpoint, opening = _opening(address)
+    endpoint, prefix, opening = _opening(address)
     if _PLAIN.fullmatch(path_qs) is None:
         path_qs = quote(path_qs, safe=_RESERVED)
-    answer = EngineAnswer(await _connect(endpoint), asyncio.get_running_loop())
+    answer = EngineAnswer(await _connect(endpoint), asyncio.get_running_loop(), address.link)
     head = (
-        f"{method} {path_qs} HTTP/1.1\r\n{opening}Accept: */*\r\n"
+        f"{method} {prefix}{path_qs} HTTP/1.1\r\n{opening}Accept: */*\r\n"
         # Whatever the client called it: curl says that it is a form. The client's own headers
         # stay in the gateway, X-Conversation-Id above all: it makes llama-server compute on
         # after the connection has closed (`server-stream.cpp`).
@@ -159,14 +181,17 @@ async def ask(address: Address, method: str, path_qs: str, body: bytes) -> Engin
     return answer
 
 
-@lru_cache(maxsize=64)
-def _opening(address: Address) -> tuple[Endpoint, str]:
-    """Where to connect to, and the headers that say so; engines are called by their IP address."""
+@lru_cache(maxsize=1024)
+def _opening(address: Address) -> tuple[Endpoint, str, str]:
+    """Where to connect to, what comes before each path, and the headers that say so.
+
+    Engines are called by their IP address.
+    """
     parts = urlsplit(address.url)
     host = ipaddress.ip_address(parts.hostname or "").compressed
     headers = {"Host": parts.netloc, **address.headers}
     said = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return (host, parts.port or 80), said
+    return (host, parts.port or 80), parts.path, said
 
 
 async def _connect(address: Endpoint) -> socket.socket:

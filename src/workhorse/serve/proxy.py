@@ -25,6 +25,7 @@ from workhorse.serve.queue import Place, Queue, ready, serving
 from workhorse.serve.refusal import (
     DIED_ANSWERING,
     EngineLost,
+    LinkLost,
     far_media,
     json_response,
     said_by_engine,
@@ -106,11 +107,18 @@ class Proxy:
             async with self._place(request, ask) as place:
                 if stops_by_itself(place.served):
                     ask = ask_as_asked(ask, body, "text", place.served.model_name)
-                upstream = await self._upstream.reach(request, place, ask.body)
                 try:
-                    return await self._whole(upstream, place)
-                finally:
-                    upstream.close()
+                    return await self._computed(request, place, ask.body)
+                except LinkLost:
+                    await place.again()
+                return await self._computed(request, place, ask.body)
+
+    async def _computed(self, request: web.Request, place: Place, body: bytes) -> web.Response:
+        upstream = await self._upstream.reach(request, place, body)
+        try:
+            return await self._whole(upstream, place)
+        finally:
+            upstream.close()
 
     async def forward(self, request: web.Request) -> web.Response:
         """Any other request, which takes no slot: there and back unchanged."""
@@ -144,7 +152,21 @@ class Proxy:
     async def _generated(
         self, request: web.Request, dialect: Dialect, place: Place, to_client: ClientStream
     ) -> web.StreamResponse:
-        """The answer of the engine whose slot the request has."""
+        """The answer of the engine whose slot the request has.
+
+        When the link to it is lost and the client has seen nothing yet, the next engine is asked.
+        """
+        try:
+            return await self._asked_once(request, dialect, place, to_client)
+        except LinkLost:
+            if to_client.response is not None:
+                raise
+            await place.again()
+        return await self._asked_once(request, dialect, place, to_client)
+
+    async def _asked_once(
+        self, request: web.Request, dialect: Dialect, place: Place, to_client: ClientStream
+    ) -> web.StreamResponse:
         ask = place.ask
         upstream = await self._upstream.reach(
             request,
@@ -172,7 +194,7 @@ class Proxy:
         try:
             body = await upstream.read()
         except BrokenAnswerError as error:
-            raise EngineLost(DIED_ANSWERING) from error
+            raise _died_answering(upstream) from error
         headers = _passed(upstream)
         if place is not None:
             headers |= place.headers()
@@ -209,7 +231,7 @@ class Proxy:
             status = _error_status(assembly.error)
             return json_response(said_by_engine(assembly.error), status=status)
         if block is None or not assembly.complete:
-            raise EngineLost(DIED_ANSWERING)
+            raise _died_answering(upstream)
         place.counts = assembly.figures.counts()
         response = json_response(assembly.answer())
         response.headers.update(place.headers())
@@ -255,7 +277,7 @@ class Proxy:
         place.counts = figures.counts()
         place.failed = not ended
         if response is None:
-            raise EngineLost(DIED_ANSWERING)
+            raise _died_answering(upstream)
         if not ended:
             error = dialect.error_event(stream_refusal(EngineLost(DIED_ANSWERING)))
             await response.write_eof(b"" if _ends_in_error(last) else error)
@@ -281,6 +303,10 @@ class Proxy:
 def stops_by_itself(served: Served) -> bool:
     """Whether its engine notices on every route that a client has left."""
     return adapter_named(served.engine).asking == "as asked"
+
+
+def _died_answering(upstream: EngineAnswer) -> EngineLost:
+    return (LinkLost if upstream.lost else EngineLost)(DIED_ANSWERING)
 
 
 async def _read(upstream: EngineAnswer) -> bytes | None:

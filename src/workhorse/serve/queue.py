@@ -175,6 +175,7 @@ class Queue:
         """Back into the line, and wait for the next slot."""
         now_s = self.clock()
         self._give_back(place)
+        place.pieces, place.first_token_s = 0, None
         self._places[place.ticket] = place
         place.granted = asyncio.get_running_loop().create_future()
         self._refresh(now_s, anyway=True)

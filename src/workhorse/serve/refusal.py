@@ -45,6 +45,10 @@ class EngineLost(AppError):
         )
 
 
+class LinkLost(EngineLost):
+    """Nothing was heard any more of an engine on another machine."""
+
+
 class ClientError(AppError):
     """The client's own mistake; `param` names what it is about, where that is one thing."""
 

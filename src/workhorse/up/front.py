@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from aiohttp import web
 
@@ -18,7 +19,7 @@ from workhorse.records import Alarm, Reading
 from workhorse.run.live_processes import LiveProcess
 from workhorse.run.notify import Notify
 from workhorse.serve.activity import Activity
-from workhorse.serve.app import Gateway, build_app
+from workhorse.serve.app import QUEUE, Gateway, build_app
 from workhorse.serve.auth import Access, known_as
 from workhorse.serve.backend import Roster
 from workhorse.serve.door import Limits
@@ -27,16 +28,23 @@ from workhorse.serve.key_store import KeyStore
 from workhorse.serve.live import Live
 from workhorse.serve.prefixes import Prefixes
 from workhorse.serve.proxy import Tap
+from workhorse.serve.queue import Queue
 from workhorse.serve.tls import certificate_files
 from workhorse.serve.usage import Usage
 from workhorse.settings import Settings, read_settings
 from workhorse.text import Text
 from workhorse.units import MIB
 from workhorse.up.batches import Batches
-from workhorse.up.teller import Teller
 from workhorse.up.written_down import WrittenDown
 
 log = logging.getLogger(__name__)
+
+
+class Tells(Protocol):
+    """Who tells the user what is being done."""
+
+    def stage(self, words: Text) -> None:
+        """The next stage begins."""
 
 
 class Front:
@@ -47,9 +55,10 @@ class Front:
 
     gateway: Gateway
     batches: Batches
+    queue: Queue
 
     def __init__(
-        self, where: Places, tell: Teller, *, config: Path | None, host: str | None
+        self, where: Places, tell: Tells, *, config: Path | None, host: str | None
     ) -> None:
         self.where, self.tell = where, tell
         self.settings = read_settings(config) if config else Settings()
@@ -95,6 +104,7 @@ class Front:
         )
         app.middlewares.append(self.gate.middleware)
         app.add_routes(self.routes())
+        self.queue = app[QUEUE]
         self.batches = Batches(self)
         self.batches.mount(app)
         self.gateway = Gateway(app, certificate_files(serve.certificate, serve.private_key))
