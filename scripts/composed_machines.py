@@ -47,6 +47,15 @@ V100_SXM2: dict[str, Any] = {
 }  # fmt: skip
 
 
+V100_SXM2_16: dict[str, Any] = V100_SXM2 | {
+    "name": "Tesla V100-SXM2-16GB", "device": "1db1", "memory_mib": 16384, "subsystem": "1212",
+}  # fmt: skip
+P100_PCIE: dict[str, Any] = {
+    "name": "Tesla P100-PCIE-16GB", "device": "15f8", "capability": [6, 0], "memory_mib": 16384,
+    "bus_bits": 4096, "memory_mhz": 715, "sm_mhz": 1328, "watts": 250, "subsystem": "118f",
+}  # fmt: skip
+
+
 def answers(card: dict[str, Any], address: str, **other: Any) -> dict[str, Any]:
     """What NVML answers for an idle and healthy card; `other` overrides."""
     return {
@@ -294,4 +303,58 @@ def two_links(fixtures: Path) -> Capture:
         "GPUs: the V100-PCIE-16GB's data sheet; links as in the lspci texts, those under load too",
     )
     capture.add(topo, {"commands/nvidia-smi_topo_-m.txt": (fixtures / topo).read_text()})
+    return capture
+
+
+def two_v100(fixtures: Path) -> Capture:
+    """Two V100-SXM2-16GB, one on each socket, without NVLink between them."""
+    name = "Intel(R) Xeon(R) CPU E5-2690 v4 @ 2.60GHz"
+    capture = dual_broadwell(fixtures, name, 14, 35840, 3_500_000)
+    smi_name = "nvidia-smi_2xV100-SXM2-16GB_drv570.txt"
+    topo_name = "nvidia-smi-topo_2xV100_dual14core_SYS_drv570.txt"
+    smi = (fixtures / smi_name).read_text()
+    gpus = []
+    for node, (bus, used_mib) in enumerate(
+        re.findall(r"0000([0-9A-F]{4}:[0-9A-F]{2}:00\.0) Off .*\n.*?(\d+)MiB / +16384MiB", smi)
+    ):
+        address = bus.lower()
+        capture.add(smi_name, pci_files(address, V100_SXM2_16["device"], node, GEN3, 16))
+        capture.add("composed", link_files(address, GEN3, 16))
+        # What the driver keeps for itself is not in the text: as on the other captures.
+        used = int(used_mib) + 543
+        memory = {"total": 16384 * MIB, "free": (16384 - used) * MIB, "used": used * MIB}
+        gpus.append(answers(V100_SXM2_16, address, memory=memory))
+    capture.add(
+        smi_name,
+        {"nvml.json": {"driver_version": "570.133.20", "cuda_version": 12080, "gpus": gpus}},
+        "GPUs: names, addresses and memory of the text; else its data sheet",
+    )
+    capture.add(topo_name, {"commands/nvidia-smi_topo_-m.txt": (fixtures / topo_name).read_text()})
+    return capture
+
+
+def three_kinds(fixtures: Path) -> Capture:
+    """A V100, a P100 and a P40 in one dual-socket server: what was bought one after the other."""
+    name = "Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz"
+    capture = dual_broadwell(fixtures, name, 14, 35840, 3_300_000)
+    cards = (
+        (V100_PCIE, "0000:03:00.0", 0),
+        (P100_PCIE, "0000:04:00.0", 0),
+        (P40, "0000:82:00.0", 1),
+    )
+    gpus = []
+    for card, address, node in cards:
+        capture.add("composed", pci_files(address, card["device"], node, GEN3, 16))
+        capture.add("composed", link_files(address, GEN3, 16))
+        gpus.append(answers(card, address))
+    # nvmlGpuTopologyLevel_t: 30 through a host bridge, 50 across the sockets; nvmlGpuP2PStatus_t:
+    # 2, cards of different kinds cannot read each other's memory.
+    links = [
+        {"first": first, "second": second, "ancestor": level, "p2p_read": 2}
+        for first, second, level in ((0, 1, 30), (0, 2, 50), (1, 2, 50))
+    ]
+    answer = {"driver_version": "535.183.01", "cuda_version": 12020, "gpus": gpus, "links": links}
+    capture.add(
+        "composed", {"nvml.json": answer}, "GPUs: their data sheets; links as their slots lie"
+    )
     return capture

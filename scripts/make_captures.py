@@ -22,7 +22,15 @@ from capture_parts import (
     pci_files,
     system_files,
 )
-from composed_machines import eight_v100, mismatch, p40_box, t4, two_links
+from composed_machines import (
+    eight_v100,
+    mismatch,
+    p40_box,
+    t4,
+    three_kinds,
+    two_links,
+    two_v100,
+)
 
 MIB = 1024**2
 CPUINFO = "cpuinfo_Broadwell-EP-v4_one-core.txt"
@@ -309,7 +317,10 @@ H200_MEASURED = {
         }
     ],
 }
-MACHINES = (machine_a, machine_b, avx_only, h200, p40_box, t4, eight_v100, mismatch, two_links)
+MACHINES = (
+    machine_a, machine_b, avx_only, h200, p40_box, t4, eight_v100, mismatch, two_links, two_v100,
+    three_kinds,
+)  # fmt: skip
 
 if __name__ == "__main__":
     source, target = map(Path, sys.argv[1:3])

@@ -8,7 +8,7 @@ CAPTURES = Path(__file__).parent.parent / "captures"
 GOLDENS = Path(__file__).parent / "goldens"
 NAMES = (
     "machine_a", "machine_b", "avx_only", "h200", "p40_box", "t4", "eight_v100", "mismatch",
-    "two_links",
+    "two_links", "two_v100", "three_kinds",
 )  # fmt: skip
 
 

@@ -82,9 +82,11 @@ def memory_share(machine: Machine, nodes: Sequence[int]) -> float:
     allowed = machine.limits.memory_nodes
     mine = [n for n in totals if allowed is None or n in allowed]
     known = [total for n in mine if (total := totals[n]) is not None]
-    if len(known) == len(mine) and sum(known):
+    whole_bytes = sum(known)
+    if len(known) == len(mine) and whole_bytes > 0:
+        here_bytes = sum(totals[n] or 0 for n in mine if n in nodes)
         # Nodes without memory have theirs from the others: nothing can be told apart then.
-        return sum(totals[n] or 0 for n in mine if n in nodes) / sum(known) or 1.0
+        return here_bytes / whole_bytes or 1.0
     return len(set(nodes) & set(mine)) / max(1, len(mine)) or 1.0
 
 

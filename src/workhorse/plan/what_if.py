@@ -45,7 +45,7 @@ _KNOWS = (
     "--cache-ram", "--verbosity", "--cors-origins", "--no-ui", "--kv-unified",
     "--kv-unified-per-slot",
 )  # fmt: skip
-_FORMS = ("flash-attn takes a value", "verbosity has levels")
+_FORMS = ("flash-attn takes a value", "split-mode takes tensor", "verbosity has levels")
 # Of vLLM's options the one that a plan asks for (knowledge/engine_options.toml).
 _ATTENTION_OPTION, _HAS_IT = "--attention-backend", ">=0.13.0"
 

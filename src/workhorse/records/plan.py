@@ -235,9 +235,10 @@ class Plan:
     states_dir: str | None = None  # where slots are saved to; None: no templates are declared
     reranks: bool = False  # with scores; `embeddings` is then true as well
     pool: Pool | None = None  # None: an engine with a cache a slot
-    split_mode: Literal["layer", "row"] = "layer"  # how several cards share the weights
+    split_mode: Literal["layer", "row", "tensor"] = "layer"  # how several cards share the weights
     drafts: Drafts | None = None  # None: each token is decoded by itself
     projector: Projector | None = None  # None: the engine takes text alone
+    gpu_uuids: tuple[str, ...] = ()  # of the cards in use; (): the driver does not tell all
 
 
 @dataclass(frozen=True, slots=True)

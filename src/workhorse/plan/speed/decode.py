@@ -1,7 +1,7 @@
 """Where the time of one decoding step goes, term by term, over all devices of a placement."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workhorse.knowledge.speeds import SpeedConstants, speed_constants
 from workhorse.plan.speed.cards import (
@@ -23,6 +23,7 @@ from workhorse.plan.speed.device import (
     integers_a_byte,
 )
 from workhorse.plan.speed.reads import Work, crossings, work_by_device
+from workhorse.plan.speed.transfers import Shared
 from workhorse.records import Model, Placed, SpeedTerm
 from workhorse.text import Text
 
@@ -71,6 +72,7 @@ class Question:
     alone: str | None = None  # the one device that holds everything
     one_sequence: bool = False  # the streams are drafts of one sequence: one KV, one answer
     served: bool = True  # False: a bare benchmark, without sampling and HTTP
+    shared: Shared | None = None  # cards that compute every layer together
 
     def work(self, streams: int) -> dict[str, Work]:
         """What a step of so many streams asks of each device."""
@@ -80,7 +82,7 @@ class Question:
             depth_tokens=self.depth_tokens,
             kv_types=self.kv_types,
             streams=streams,
-            alone=self.alone,
+            alone="all" if self.shared else self.alone,
         )
 
 
@@ -100,6 +102,8 @@ def step(question: Question, readers: Mapping[str, Reader], streams: int = 1) ->
     work = single if streams == 1 else question.work(streams)
     sequences = 1 if question.one_sequence else streams
     batch = Batch(streams, sequences, sequences if question.served else 0)
+    if question.shared is not None:
+        return shared_step(question, question.shared, readers, (work["all"], single["all"]), batch)
     terms: list[SpeedTerm] = []
     bands: list[tuple[float, float, float]] = []
     for device, asked in work.items():
@@ -128,6 +132,52 @@ def step(question: Question, readers: Mapping[str, Reader], streams: int = 1) ->
     low = sum(seconds / total * low for seconds, low, _ in bands) + rest * 0.5
     high = sum(seconds / total * high for seconds, _, high in bands) + rest * 2.0
     return Step(tuple(terms), low, high)
+
+
+def shared_step(
+    question: Question,
+    shared: Shared,
+    readers: Mapping[str, Reader],
+    works: tuple[Work, Work],
+    batch: Batch,
+) -> Step | None:
+    """A step in which all cards compute each layer together: the slowest decides, then they wait
+    for what they exchange. `works`: of this step, and of one with a single token."""
+    parts: list[tuple[float, list[SpeedTerm], Reader]] = []
+    for device, share in shared.shares.items():
+        reader = readers.get(device)
+        if reader is None or not reader.bandwidth_bytes_per_s:
+            return None
+        work, single = (part_of_work(whole, share, shared) for whole in works)
+        found = card_terms(device, reader, work, single, batch)
+        parts.append((sum(term.seconds for term in found), found, reader))
+    seconds, terms, reader = max(parts, key=lambda part: part[0])
+    band = published_fit().band(reader.capability or UNKNOWN_CAPABILITY)
+    waited = shared.seconds(question.model, batch.tokens)
+    count = shared.exchanges(question.model)
+    term = SpeedTerm(
+        "links",
+        Text(f"{count} exchanges between cards", f"卡间交换 {count} 次"),
+        waited,
+        shared.link.words,
+    )
+    total = seconds + waited
+    low = (seconds * (1 - band) + waited * 0.5) / total
+    high = (seconds * (1 + band) + waited * 2.0) / total
+    return Step((*terms, term), low, high)
+
+
+def part_of_work(whole: Work, share: float, shared: Shared) -> Work:
+    """What one of the cards gets: its share of the matrices, of tensors of the KV too; every
+    kernel runs on each. By rows the attention of all layers is done by one card after another."""
+    kept = share if shared.mode == "tensor" else 1.0
+    return replace(
+        whole,
+        reads={kind: (n * share, count * share) for kind, (n, count) in whole.reads.items()},
+        kv_bytes=whole.kv_bytes * kept,
+        state_bytes=whole.state_bytes * kept,
+        attention=whole.attention * kept,
+    )
 
 
 def slow_latent_attention(model: Model, reader: Reader) -> bool:

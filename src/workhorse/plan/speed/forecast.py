@@ -12,6 +12,7 @@ from workhorse.plan.speed.loading import loading
 from workhorse.plan.speed.prefill import PROMPTS_TOKENS, prefill
 from workhorse.plan.speed.reads import PROTOCOL_DEPTH_TOKENS, bytes_per_token
 from workhorse.plan.speed.speculation import drafted
+from workhorse.plan.speed.transfers import Shared
 from workhorse.records import (
     DepthSpeed,
     Disk,
@@ -25,7 +26,7 @@ from workhorse.records import (
 from workhorse.text import Text
 from workhorse.units import show_bandwidth
 
-STREAMS = (1, 2, 4, 8)
+STREAMS = (1, 2, 4, 8, 16)
 DEPTHS_TOKENS = (2048, 8192, 32768)
 # What several streams at a time cost rests on fewer figures than one stream.
 STREAMS_BAND = 1.3
@@ -44,17 +45,19 @@ def forecast(
     depth_tokens: int = PROTOCOL_DEPTH_TOKENS,
     disk: Disk | None = None,
     served: bool = True,
+    shared: Shared | None = None,
 ) -> Forecast:
     """What a plan promises; no decode speed where a memory's bandwidth is not known.
 
     `readers` is the one device that holds everything, or every device of `placed` by its name
     there (`RAM`, `GPU 0` …). Not `served`: what a bare benchmark of the engine would show.
+    `shared`: these cards compute every layer together, whatever `placed` says.
     """
     alone = "alone" if isinstance(readers, Reader) else None
     devices = {"alone": readers} if isinstance(readers, Reader) else readers
-    question = Question(model, kv_types, depth_tokens, placed, alone, served=served)
+    question = Question(model, kv_types, depth_tokens, placed, alone, served=served, shared=shared)
     n_bytes = bytes_per_token(model, *kv_types, depth_tokens)
-    prompt = prefill(model, readers, setup, history, placed=placed)
+    prompt = prefill(model, readers, setup, history, placed=placed, shared=shared)
     load = loading(model, devices, disk)
     one = step(question, devices)
     if one is None:
@@ -81,7 +84,12 @@ def forecast(
             if (speed := streams_speed(question, devices, n, factor, decode)) is not None
         ),
         prompts=tuple(
-            PromptSpeed(n, prefill(model, readers, setup, history, placed=placed, prompt_tokens=n))
+            PromptSpeed(
+                n,
+                prefill(
+                    model, readers, setup, history, placed=placed, prompt_tokens=n, shared=shared
+                ),
+            )
             for n in PROMPTS_TOKENS
         ),
         depths=tuple(
@@ -136,12 +144,15 @@ def band_of(model: Model, one: Step) -> tuple[float, float]:
 def ceiling_of(question: Question, readers: Mapping[str, Reader]) -> Estimate:
     """Tokens a second if nothing but the memories' rated or measured bandwidth held it back."""
     work = question.work(1)
-    seconds, sources = 0.0, []
-    for device, asked in work.items():
-        reader = readers.get(device)
+    each, sources = [], []
+    shares = question.shared.shares if question.shared else dict.fromkeys(work, 1.0)
+    for device, share in shares.items():
+        asked, reader = work.get(device) or work["all"], readers.get(device)
         if reader is not None and reader.bandwidth_bytes_per_s:
-            seconds += (asked.weight_bytes + asked.kv_bytes) / reader.bandwidth_bytes_per_s
+            n_bytes = (asked.weight_bytes + asked.kv_bytes) * share
+            each.append(n_bytes / reader.bandwidth_bytes_per_s)
             sources.append(reader)
+    seconds = max(each) if question.shared else sum(each)
     bases = {reader.bandwidth_basis for reader in sources}
     words = [reader.bandwidth_source for reader in sources]
     return Estimate(

@@ -5,10 +5,11 @@ from statistics import median
 
 from workhorse.knowledge.speeds import speed_constants
 from workhorse.plan.speed.cards import published_fit
-from workhorse.plan.speed.decode import UNKNOWN_LINK_BYTES_PER_S, rates_of
+from workhorse.plan.speed.decode import UNKNOWN_LINK_BYTES_PER_S, part_of_work, rates_of
 from workhorse.plan.speed.device import UNKNOWN_CAPABILITY, Reader, matrix_flops_a_byte
 from workhorse.plan.speed.learned import SAME_MODEL_BAND, Experience, Setup, same_model
 from workhorse.plan.speed.reads import Work, attention_work, work_by_device
+from workhorse.plan.speed.transfers import Shared
 from workhorse.records import Estimate, Model, Placed
 from workhorse.text import Text
 
@@ -42,13 +43,14 @@ def prefill(
     *,
     placed: Sequence[Placed] = (),
     prompt_tokens: int = 768,
+    shared: Shared | None = None,
 ) -> Estimate:
     """Prompt tokens a second: what was measured of this model here, else arithmetic alone.
 
     A measurement of the fixed protocol holds at its prompt; longer ones are slower by what the
     arithmetic says.
     """
-    seconds, source = prefill_seconds(model, readers, placed, prompt_tokens)
+    seconds, source = prefill_seconds(model, readers, placed, prompt_tokens, shared)
     value = prompt_tokens / seconds
     seen = [
         e.prefill_tokens_per_s
@@ -57,7 +59,7 @@ def prefill(
     ]
     if seen:
         measured_at = 768
-        reckoned = measured_at / prefill_seconds(model, readers, placed, measured_at)[0]
+        reckoned = measured_at / prefill_seconds(model, readers, placed, measured_at, shared)[0]
         value, band = median(seen) * value / reckoned, SAME_MODEL_BAND
         words = Text(f"{len(seen)} measured here", f"本机 {len(seen)} 次实测")
         return Estimate(value, value * (1 - band), value * (1 + band), "tok/s", "learned", words)
@@ -69,8 +71,11 @@ def prefill_seconds(
     readers: Reader | Mapping[str, Reader],
     placed: Sequence[Placed],
     prompt_tokens: int,
+    shared: Shared | None = None,
 ) -> tuple[float, Text]:
     """Seconds until a prompt is read, and what they rest on."""
+    if shared is not None and not isinstance(readers, Reader):
+        return shared_prompt_seconds(model, readers, shared, prompt_tokens)
     alone = "alone" if isinstance(readers, Reader) else None
     devices = {"alone": readers} if isinstance(readers, Reader) else readers
     work = work_by_device(
@@ -110,6 +115,35 @@ def prefill_seconds(
             pairs = attention_work(model, prompt_tokens // 2) * part * prompt_tokens
             total += 2 * pairs / (flops * known.prefill_attention_share)
     return max(total, 1e-9), source
+
+
+def shared_prompt_seconds(
+    model: Model, readers: Mapping[str, Reader], shared: Shared, prompt_tokens: int
+) -> tuple[float, Text]:
+    """Seconds of a prompt that all cards read together: the slowest decides, then the links."""
+    whole = work_by_device(
+        model, (), depth_tokens=0, kv_types=("f16", "f16"), streams=1, alone="all"
+    )["all"]
+    slowest = 0.0
+    for device, share in shared.shares.items():
+        kept = share if shared.mode == "tensor" else 1.0
+        seconds = card_prompt_seconds(
+            readers[device],
+            part_of_work(whole, share, shared),
+            attention_work(model, 1) * kept,
+            prompt_tokens,
+            layers=model.layers,
+            experts=model.experts,
+            every_bytes=every_weight_bytes(model) * share,
+        )
+        slowest = max(slowest, seconds)
+    batches = -(-prompt_tokens // BATCH_TOKENS)
+    waited = shared.seconds(model, prompt_tokens, batches)
+    source = Text(
+        f"each card's share of the arithmetic, and exchanges over {shared.link.words.en}",
+        f"各卡分担的算力，加上卡间交换（{shared.link.words.zh}）",
+    )
+    return max(slowest + waited, 1e-9), source
 
 
 def card_prompt_seconds(

@@ -1,0 +1,50 @@
+"""Which cards go together when one machine runs several engines. Pure."""
+
+from collections.abc import Sequence
+
+from workhorse.knowledge.links import link_rank
+from workhorse.records import Gpu, GpuLink, Machine
+
+Group = tuple[int, ...]
+
+
+def groups_of(machine: Machine, gpus: Sequence[Gpu], each: int) -> tuple[Group, ...]:
+    """The cards in groups of `each`, the best joined together; what is left over is left out.
+
+    A group starts with the first card that is free and takes those that it reaches best: by
+    NVLink, then below one switch, then on its node.
+    """
+    if each < 1:
+        return ()
+    left = sorted(gpus, key=lambda gpu: gpu.index)
+    found: list[Group] = []
+    while len(left) >= each:
+        group = [left.pop(0)]
+        while len(group) < each:
+            best = max(left, key=lambda gpu: (nearness(machine, group, gpu), -gpu.index))
+            group.append(best)
+            left.remove(best)
+        found.append(tuple(sorted(gpu.index for gpu in group)))
+    return tuple(found)
+
+
+def nearness(machine: Machine, group: Sequence[Gpu], gpu: Gpu) -> tuple[float, bool, float]:
+    """How well a card is joined to a group: its worst link, its node, all of its links."""
+    ranks = [rank_between(machine, other, gpu) for other in group]
+    same_node = gpu.numa_node is not None and gpu.numa_node == group[0].numa_node
+    return min(ranks), same_node, sum(ranks)
+
+
+def rank_between(machine: Machine, one: Gpu, other: Gpu) -> float:
+    """The rank of the link between two cards; by their nodes where the driver tells none."""
+    link = link_between(machine, one.index, other.index)
+    if link is not None:
+        return link_rank(link.path, link.nvlinks)
+    apart = None not in (one.numa_node, other.numa_node) and one.numa_node != other.numa_node
+    return link_rank("SYS" if apart else "NODE", None)
+
+
+def link_between(machine: Machine, one: int, other: int) -> GpuLink | None:
+    """The link between two cards by their indexes; None where it is not known."""
+    pair = (min(one, other), max(one, other))
+    return next((link for link in machine.gpu_links if (link.first, link.second) == pair), None)
