@@ -2,7 +2,6 @@
 
 import os
 import socket
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -61,14 +60,13 @@ def token_path(where: Places) -> Path:
 
 
 def temp_dir(where: Places) -> Path:
-    """Where Ray keeps its sockets and logs.
+    """Where Ray and HAProxy keep their sockets and logs.
 
-    Not in the data folder: the path of a socket has at most 107 bytes (unix(7)), and a home folder
-    may lie on a network.
+    HAProxy takes at most 97 bytes for the path of a socket, and Ray adds 68 of them to ours; a
+    home folder may lie on a network, and TMPDIR may be long.
     """
     whose = f"{os.getuid()} {where.data.absolute()} {host_name()}"
-    digest = sha256(whose.encode()).hexdigest()[:8]
-    return Path(tempfile.gettempdir()) / f"workhorse-ray-{digest}"
+    return Path("/tmp") / f"workhorse-{sha256(whose.encode()).hexdigest()[:8]}"  # noqa: S108
 
 
 def read_member(where: Places) -> Member | None:

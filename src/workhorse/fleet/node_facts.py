@@ -125,8 +125,9 @@ def _cards(gpus: tuple[Gpu, ...]) -> list[str]:
 def _cpu(machine: Machine) -> str:
     cpu = machine.cpu
     sockets = len({core.socket for core in cpu.cores}) or 1
-    name = _bare(cpu.name or cpu.architecture)
-    return f"{sockets}x{name}-{len(machine.limits.cpus)}t"
+    name = _bare(cpu.name or "")  # a virtual machine may name no more than the maker
+    threads = len(machine.limits.cpus)
+    return f"{sockets}x{name}-{threads}t" if name else f"{_slug(cpu.architecture)}-{threads}t"
 
 
 def _memory(machine: Machine) -> str:

@@ -44,7 +44,7 @@ class Wish:
     head: str | None  # whom to join; None: be the head
     address: str | None = None  # IP of this machine for the others
     name: str | None = None
-    port: int = HEAD_PORT  # the first of seven
+    port: int = HEAD_PORT  # the first of eight
     http_port: int | None = None
     metrics_port: int | None = None
     stats_port: int | None = None
@@ -93,12 +93,12 @@ def prepared(wish: Wish, where: Places, *, look: Probe | None = None) -> NodeSta
 
 
 def ports_of(wish: Wish) -> Ports:
-    """The ports of a node: seven in a row from the one that was named, and those of the proxy."""
+    """The ports of a node: eight in a row from the one that was named, and those of the proxy."""
     first = wish.port
-    if not 0 < first <= 65535 - 6:
+    if not 0 < first <= 65535 - 7:
         raise AppError(
-            Text(f"{first} is no first of seven ports.", f"{first} 不能作为七个连续端口的起点。"),
-            Text("Take one between 1024 and 65529.", "请选用 1024 到 65529 之间的端口。"),
+            Text(f"{first} is no first of eight ports.", f"{first} 不能作为八个连续端口的起点。"),
+            Text("Take one between 1024 and 65528.", "请选用 1024 到 65528 之间的端口。"),
             exit_code=EXIT_USAGE,
         )
     plain = Ports()
@@ -110,6 +110,7 @@ def ports_of(wish: Wish) -> Ports:
         agent_http=first + 4,
         environments=first + 5,
         ray_metrics=first + 6,
+        head_metrics=first + 7,
         http=wish.http_port or HTTP_PORT,
         proxy_metrics=wish.metrics_port or plain.proxy_metrics,
         proxy_stats=wish.stats_port or plain.proxy_stats,
@@ -203,7 +204,7 @@ def refuse_taken(ports: Ports, *, head: bool) -> None:
     row = [ports.node, ports.objects, ports.agent_grpc, ports.agent_http]
     row += [ports.environments, ports.ray_metrics]
     if head:
-        row.append(ports.head)
+        row += [ports.head, ports.head_metrics, ports.waiting]
     proxy = {
         ports.http: "--http-port",
         ports.proxy_metrics: "--metrics-port",

@@ -33,6 +33,7 @@ class Ports:
     agent_http: int = 6383
     environments: int = 6384
     ray_metrics: int = 6385
+    head_metrics: int = 6386  # on the head alone
     dashboard: int = 8265  # on the head's loopback alone
     worker: tuple[int, int] = (10002, 10257)
     http: int = HTTP_PORT  # HAProxy, on every node
@@ -70,7 +71,7 @@ def arguments(start: NodeStart) -> tuple[str, ...]:
             "--include-dashboard=false",
             "--dashboard-host=127.0.0.1",
             f"--dashboard-port={ports.dashboard}",
-            "--ray-client-server-port=0",  # 0: none; left out it would be 10001
+            "--no-monitor",  # the autoscaler of clouds
         )
         if start.head
         else (f"--address={start.address}",)
@@ -94,20 +95,29 @@ def arguments(start: NodeStart) -> tuple[str, ...]:
         f"--object-store-memory={OBJECT_STORE_BYTES}",
         f"--resources={json.dumps(dict(start.resources), sort_keys=True)}",
         f"--labels={labels}",
-        f"--temp-dir={start.temp_dir}",
+        f"--temp-dir={ray_folder(start.temp_dir)}",
         "--disable-usage-stats",
         "--log-style=record",
         "--log-color=false",
     )
 
 
+def ray_folder(temp_dir: str) -> str:
+    """Where Ray keeps its sockets and logs. Ray lets everybody write there, so it is inside of a
+    folder that nobody else can enter.
+    """
+    return f"{temp_dir}/r"
+
+
 def cluster_environment(token_file: str, temp_dir: str, ports: Ports) -> dict[str, str]:
     """What every process of the fleet has to find in its environment, clients of it too."""
-    proxy = f"{temp_dir}/haproxy"
+    proxy = f"{temp_dir}/p"  # short: see `member.temp_dir`
     return {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": token_file,
         "RAY_USAGE_STATS_ENABLED": "0",
+        "DASHBOARD_METRIC_PORT": str(ports.head_metrics),
+        "RAY_START_HOOK": "workhorse.fleet.on_ray.no_client_server.apply",
         # Ray would end replicas when 95 % of the memory is used, as by a model that fills it.
         "RAY_memory_monitor_refresh_ms": "0",
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
@@ -156,6 +166,7 @@ def open_ports(ports: Ports) -> tuple[OpenPort, ...]:
         one(ports.agent_http, "agent (HTTP)"),
         one(ports.environments, "runtime environment agent"),
         one(ports.ray_metrics, "Ray metrics", outside=True),
+        one(ports.head_metrics, "Ray metrics of the head", head_only=True, outside=True),
         OpenPort(*ports.worker, "workers"),
         one(ports.http, "HAProxy"),
         one(ports.waiting, "Serve's own proxy", head_only=True),
@@ -167,15 +178,17 @@ def open_ports(ports: Ports) -> tuple[OpenPort, ...]:
 
 def firewall_commands(ports: Ports, network: str, *, head: bool) -> tuple[str, ...]:
     """nftables commands that let the network of the nodes in, and nobody else, on these ports."""
-    listed = [
+    numbers = ", ".join(
         str(one.first) if one.first == one.last else f"{one.first}-{one.last}"
         for one in open_ports(ports)
         if head or not one.head_only
-    ]
-    numbers = ", ".join(listed)
-    chain = "inet workhorse_fleet input"
+    )
+    family, other = ("ip6", "ipv4") if ":" in network else ("ip", "ipv6")
+    rule = f'add rule inet workhorse_fleet input iifname != "lo" tcp dport {{ {numbers} }}'
+    chain = "add chain inet workhorse_fleet input"
     return (
         "nft add table inet workhorse_fleet",
-        f"nft 'add chain {chain} {{ type filter hook input priority 0; policy accept; }}'",
-        f"nft 'add rule {chain} iif != lo ip saddr != {network} tcp dport {{ {numbers} }} drop'",
+        f"nft '{chain} {{ type filter hook input priority 0; policy accept; }}'",
+        f"nft '{rule} {family} saddr != {network} drop'",
+        f"nft '{rule} meta nfproto {other} drop'",
     )

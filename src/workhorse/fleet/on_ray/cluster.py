@@ -14,6 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from workhorse.errors import AppError
 from workhorse.fleet.member import Member
 from workhorse.fleet.node_facts import NAME, Node
+from workhorse.fleet.ray_start import ray_folder
 from workhorse.text import Text
 
 P = ParamSpec("P")
@@ -45,7 +46,7 @@ class Cluster:
                 configure_logging=False,
                 log_to_driver=False,
                 _node_ip_address=member.node_address,
-                _temp_dir=member.temp_dir,
+                _temp_dir=ray_folder(member.temp_dir),
             )
         except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
             raise AppError(
