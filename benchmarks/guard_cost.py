@@ -32,7 +32,7 @@ READINGS, PERIOD_S = 20, 5.0
 class Served:
     """The engine that an answer comes from."""
 
-    model_name: str = "model"
+    name: str = "model"
 
 
 def blocks_of(words: list[str], events: int) -> list[bytes]:

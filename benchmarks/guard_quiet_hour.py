@@ -79,9 +79,9 @@ async def watch_quietly(minutes: float, out: TextIO, *, measure: bool) -> Notes:
     try:
         await service.open()
         for engine in tuple(service.engines):
-            decision = await engine.decide()
-            await service.start(engine)
-            out.write(to_line(decision.plan) + "\n")
+            for one in await service.decide(engine):
+                await service.start(one)
+                out.write(to_line(one.plan) + "\n")
         service.guarding.watch.on_reading(notes.reading)
         service.guarding.watch.on_alarm(notes.alarm)
         running = asyncio.create_task(service.run())

@@ -25,6 +25,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
+CardList = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86400)]
 
 
@@ -58,6 +59,9 @@ class ModelSettings(
     purpose: Literal["chat", "long", "batch"] | None = None
     headroom_percent: Annotated[float, msgspec.Meta(ge=0, le=90)] | None = None
     mmproj: str | None = None  # the projector's file, or none; left out: the one beside the model
+    # The cards to use: so many, all, or a list of their numbers; left out: we decide.
+    gpus: Count | Literal["all"] | Annotated[CardList, msgspec.Meta(min_length=1)] | None = None
+    engines: Count | None = None  # that serve it together
 
 
 class SupervisionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,7 +19,7 @@ TEXTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "src/workhorse/gua
 
 @dataclass(frozen=True)
 class Horse:
-    model_name: str = "horse"
+    name: str = "horse"
 
 
 def chunk(content: str, answer: str = "a", key: str = "content") -> bytes:

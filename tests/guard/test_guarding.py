@@ -22,6 +22,7 @@ from workhorse.serve.app import Gateway, build_app
 from workhorse.serve.backend import Roster, Served
 from workhorse.serve.live import Live
 from workhorse.settings import GuardSettings, Settings
+from workhorse.text import Text
 from workhorse.up.guarding import Guarding
 
 LOOKS = 40  # each after an answer; more than it takes
@@ -40,9 +41,13 @@ class StandIn:
     pid: int | None = None
     supervisor: None = None
     decision: Any = True
+    lost: Text | None = None
 
     async def address(self, wait_s: float) -> Address:
         return Address(self.url)
+
+    async def lose(self, why: Text) -> None:
+        self.lost = why
 
 
 class Front:

@@ -49,8 +49,8 @@ async def serving(
     try:
         await service.open()
         for one in tuple(service.engines):
-            await one.decide()
-            await service.start(one)
+            for started in await service.decide(one):
+                await service.start(started)
         yield service
     finally:
         await service.close()

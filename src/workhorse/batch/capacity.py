@@ -122,6 +122,28 @@ def guessed_capacity(
     return Capacity(streams, prefill, decode, source, benched=streams == 1)
 
 
+def together(engines: Sequence[Capacity]) -> Capacity | None:
+    """What several engines behind one gateway can do at once; None without any."""
+    if len(engines) < 2:
+        return next(iter(engines), None)
+    return Capacity(
+        sum(one.streams for one in engines),
+        sum_of([one.prefill_tokens_per_s for one in engines]),
+        sum_of([one.decode_tokens_per_s for one in engines]),
+        engines[0].source,
+        benched=False,
+    )
+
+
+def sum_of(ranges: Sequence[Range]) -> Range:
+    """The least, the middle and the most of all together."""
+    return Range(
+        sum(one.low for one in ranges),
+        sum(one.value for one in ranges),
+        sum(one.high for one in ranges),
+    )
+
+
 def prefill_of(measurements: Iterable[Measurement]) -> Range | None:
     """Prompt tokens a second, from the requests that ran alone; None: none is told."""
     alone = [one for one in measurements if one.streams == 1 and not one.shared_tokens]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import aiohttp
 import msgspec
 
-from workhorse.batch.capacity import Capacity, benched_capacity, guessed_capacity
+from workhorse.batch.capacity import Capacity, benched_capacity, guessed_capacity, together
 from workhorse.batch.pace import PaceKeeper
 from workhorse.bench.identify import told, who_serves
 from workhorse.bench.service import Service
@@ -27,6 +27,7 @@ class ReadingShown(msgspec.Struct):
     generating: int = 0
     waiting: int = 0
     giving_way: int | None = None
+    giving_way_in_line: int | None = None
 
 
 class EngineShown(msgspec.Struct):
@@ -118,20 +119,22 @@ def stored_capacity(store: Store, service: Service, slots: int | None) -> Capaci
 
 
 def started_capacity(engines: Sequence[EngineStateShown], slots: int | None) -> Capacity | None:
-    """From what the service measured when it started, one stream."""
-    measured = next((one.measured for one in engines if one.measured is not None), None)
-    if measured is None:
-        return None
-    return guessed_capacity(
-        slots,
-        measured.prefill_tokens_per_s,
-        measured.decode_tokens_per_s,
-        Text(
-            "one stream, measured when the service started; `workhorse bench --what ladder` "
-            "measures several",
-            "服务启动时测得的单路速度；可用 `workhorse bench --what ladder` 测量多路",
-        ),
+    """From what the service measured when it started, one stream of each engine."""
+    source = Text(
+        "one stream, measured when the service started; `workhorse bench --what ladder` "
+        "measures several",
+        "服务启动时测得的单路速度；可用 `workhorse bench --what ladder` 测量多路",
     )
+    found = []
+    for one in engines:
+        measured, own = one.measured, one.slots if len(engines) > 1 else slots
+        if measured is not None and (
+            capacity := guessed_capacity(
+                own, measured.prefill_tokens_per_s, measured.decode_tokens_per_s, source
+            )
+        ):
+            found.append(capacity)
+    return together(found)
 
 
 async def chats_of(client: aiohttp.ClientSession, service: Service, own: int) -> int | None:
@@ -149,11 +152,16 @@ async def chats_of(client: aiohttp.ClientSession, service: Service, own: int) ->
     ]
     if not readings:
         return 0
+    # Engines of one model share one line: each of them tells the whole of it.
     if any(one.giving_way is None for one in readings):
-        # Engines of one model share one line: each of them tells the whole of it.
         in_line = max(one.waiting for one in readings)
         return max(0, sum(one.generating for one in readings) + in_line - own)
-    return sum(one.generating + one.waiting - (one.giving_way or 0) for one in readings)
+    if any(one.giving_way_in_line is None for one in readings):  # a gateway of an earlier version
+        return sum(one.generating + one.waiting - (one.giving_way or 0) for one in readings)
+    in_slots = sum(
+        one.generating - (one.giving_way or 0) + (one.giving_way_in_line or 0) for one in readings
+    )
+    return in_slots + max(one.waiting - (one.giving_way_in_line or 0) for one in readings)
 
 
 async def watch_chat(client: aiohttp.ClientSession, service: Service, pace: PaceKeeper) -> None:

@@ -93,16 +93,22 @@ async def who_serves(session: aiohttp.ClientSession, service: Service) -> Served
     if props.build_info is None:
         version = await told(session, service, "/version", Version)
     engine = kind_of(service, props, version)
-    plan = plan_for(service, state)
+    plans = plans_for(service, state)
+    plan = plans[0]
+    slots = [one.slots for one in plans if one.slots]
     return ServedBy(
         engine=engine,
         build=short(props.build_info or (version.version if version else None) or plan.engine),
         model=short(service.model),
-        slots=plan.slots or props.total_slots,
+        slots=sum(slots) or props.total_slots,
         context_tokens=plan.context_tokens or props.default_generation_settings.n_ctx,
         gateway=short(state.version) if state else None,
         settings=tuple(
-            (one.label.en[:TEXT_MAX], one.value[:TEXT_MAX]) for one in plan.settings[:SETTINGS_MAX]
+            *((("engines", str(len(plans))),) if len(plans) > 1 else ()),
+            *(
+                (one.label.en[:TEXT_MAX], one.value[:TEXT_MAX])
+                for one in plan.settings[:SETTINGS_MAX]
+            ),
         ),
         pids=tuple(
             one.pid
@@ -121,11 +127,11 @@ def kind_of(service: Service, props: Props, version: Version | None) -> str | No
     return "vllm" if version is not None and service.owner == "vllm" else short(service.owner)
 
 
-def plan_for(service: Service, state: State | None) -> PlanShown:
-    """The plan of the model that is measured; an empty one when none is told."""
+def plans_for(service: Service, state: State | None) -> list[PlanShown]:
+    """The plans of the model that is measured, one an engine; an empty one when none is told."""
     plans = [one for one in (state.about.plans if state and state.about else []) if one]
     same = [one for one in plans if one.model_name == service.model]
-    return (same or plans or [PlanShown()])[0]
+    return same or plans[:1] or [PlanShown()]
 
 
 def short(text: str | None) -> str | None:

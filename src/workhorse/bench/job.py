@@ -108,7 +108,9 @@ async def find(client: aiohttp.ClientSession, where: Where) -> Found:
     decided = await decided_by(client, service, places())
     if decided is None:
         return Found(service, served_by, machine)
-    return Found(service, served_by, with_speeds(machine, decided.machine), decided.plan)
+    # What one of several engines was planned to do is no measure of all of them together.
+    plan = decided.plan if decided.engines == 1 else None
+    return Found(service, served_by, with_speeds(machine, decided.machine), plan)
 
 
 async def first_speeds(client: aiohttp.ClientSession, service: Service) -> Speeds:

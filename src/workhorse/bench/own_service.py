@@ -24,6 +24,7 @@ class Decided:
     model_name: str  # as clients call it
     plan: Plan
     machine: Machine  # as it was planned for, before the engine ran
+    engines: int = 1  # of this model behind the one address
 
 
 def own_file(where: Places, url: str) -> ServiceFile | None:
@@ -56,7 +57,8 @@ async def decided_by(
         plans = from_json(tuple[Decided, ...], body, what=PLANS_PATH) if status == 200 else ()
     except AppError:  # it ends, or is of another version
         return None
-    return next((one for one in plans if one.model_name == service.model), None)
+    same = [one for one in plans if one.model_name == service.model]
+    return replace(same[0], engines=len(same)) if same else None
 
 
 def with_speeds(now: Machine, planned: Machine) -> Machine:

@@ -9,7 +9,7 @@ from workhorse.cli.parser import not_taken
 from workhorse.text import Language, Text
 
 if TYPE_CHECKING:
-    from workhorse.up.decide import Ask
+    from workhorse.up.decide import Ask, Cards
 
 
 def add_model(parser: argparse.ArgumentParser, language: Language) -> None:
@@ -117,6 +117,23 @@ def positive(word: str) -> int:
     if number < 1:
         raise not_taken(Text(f"{word} is not at least 1", f"{word} 小于 1"))
     return number
+
+
+def cards(word: str) -> "Cards":
+    """Which cards: `2` so many, `all`, `0,1` those, `1,` that one, as argparse wants it."""
+    if word == "all":
+        return "all"
+    if "," not in word:
+        return positive(word)
+    indexes = tuple(int(part) for part in word.split(",") if part.strip())
+    if not indexes or min(indexes) < 0 or len(set(indexes)) < len(indexes):
+        raise not_taken(
+            Text(
+                f"{word} is no list of different cards (such as 0,1)",
+                f"{word} 不是显卡编号列表（如 0,1）",
+            )
+        )
+    return tuple(sorted(indexes))
 
 
 def share(word: str) -> float:

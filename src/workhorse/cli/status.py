@@ -27,6 +27,7 @@ STATES = {
     "restarting": Text("restarting", "重启中"),
     "stopped": Text("stopped", "已停止"),
     "given_up": Text("given up", "已放弃重启"),
+    "out_of_service": Text("out of service", "已停止服务"),
     "reloading": Text("reloading", "重载中"),
     "draining": Text("stopping; running answers may end", "停止中，等待回答结束"),
     "silent": Text("its process lives and does not answer", "进程存在但无应答"),
@@ -95,7 +96,7 @@ def show(status: "ServiceStatus", language: Language) -> None:
     )
     for engine in status.engines:
         if engine.reason is not None and engine.state != "ready":
-            print(f"{engine.model_name}: {engine.reason.in_language(language)}")
+            print(f"{engine.name}: {engine.reason.in_language(language)}")
     if status.batches:
         words = Text(
             f"Batches that are being answered: {status.batches}",
@@ -111,7 +112,7 @@ def engine_row(engine: "EngineStatus", language: Language) -> Sequence[str]:
     now = engine.reading
     slots = "" if now is None or now.slots is None else f" / {now.slots}"
     return (
-        engine.model_name,
+        engine.name,
         STATES[engine.state].in_language(language) if engine.state in STATES else engine.state,
         str(engine.restarts),
         UNKNOWN if now is None else f"{now.generating}{slots}",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workhorse.bench.scenario import STANDARD, Scenario
-from workhorse.cli.arguments import add_choices, add_model, ask_of, port
+from workhorse.cli.arguments import add_choices, add_model, ask_of, cards, port, positive
 from workhorse.cli.plan import print_plan
 from workhorse.cli.progress import FETCHING, MEASURING, LateBar
 from workhorse.cli.show import console, print_error, print_table, print_verdict
@@ -60,10 +60,20 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
             "不检查标准回答（用于随机权重模型）",
         ),
         "measure": Text("do not measure after the start", "启动后不测速"),
+        "gpus": Text(
+            "cards to use: so many (2), all, or those of these numbers (0,1; one card: 1,)",
+            "使用的显卡：数量（2）、all，或编号（0,1；单张卡写作 1,）",
+        ),
+        "engines": Text(
+            "engines that serve the model together, each on cards or CPUs of its own",
+            "共同提供该模型的引擎数，各用自己的显卡或 CPU",
+        ),
     }
     said = {key: text.in_language(language) for key, text in words.items()}
     add_model(parser, language)
     add_choices(parser, language)
+    parser.add_argument("--gpus", type=cards, metavar="N|all|LIST", help=said["gpus"])
+    parser.add_argument("--engines", type=positive, metavar="N", help=said["engines"])
     parser.add_argument("--config", type=Path, metavar="FILE", help=said["config"])
     parser.add_argument("--host", metavar="ADDRESS", help=said["host"])
     parser.add_argument("--port", type=port, metavar="N", help=said["port"])
@@ -81,6 +91,8 @@ def run(args: argparse.Namespace) -> int:
         port=args.port,
         skip_golden=args.skip_golden,
         measure=not args.no_measure,
+        gpus=args.gpus,
+        engines=args.engines,
     )
     if args.dry_run:
         return dry_run(ask, args)
@@ -91,16 +103,20 @@ def dry_run(ask: "Ask", args: argparse.Namespace) -> int:
     """The plan and the exact engine command, of each model that would be served."""
     from workhorse.settings import Settings, read_settings
     from workhorse.up.asks import asks_of, from_here
-    from workhorse.up.decide import decide
+    from workhorse.up.several import decide_parts
 
     settings = read_settings(ask.config) if ask.config else Settings()
     with LateBar(FETCHING, args.lang) as fetching:
         asked = [from_here(one, places().models) for one in asks_of(ask, settings)]
-        decisions = [decide(one, places(), fetching.step) for one in asked]
-    documents = [show_dry(*both, args) for both in zip(asked, decisions, strict=True)]
+        decisions = [
+            (one, part.decision)
+            for one in asked
+            for part in decide_parts(one, places(), fetching.step)
+        ]
+    documents = [show_dry(*both, args) for both in decisions]
     if args.json:
         print(to_json(documents[0] if len(documents) == 1 else documents))
-    good = all(map(would_start, decisions))
+    good = all(would_start(decision) for _, decision in decisions)
     return EXIT_GOOD if good else EXIT_NO
 
 
@@ -253,17 +269,18 @@ class Speaker:
         print(f"  curl {url}{path}{key} {kind} -d '{body}'")
         print(f"  {stop}\n", flush=True)
 
-    def changed(self, status: "Status") -> None:
+    def changed(self, status: "Status", name: str) -> None:
         """The engine died, restarts, is ready again, or was given up."""
         reason = status.reason or Text("", "")
+        en, zh = f"the engine of {name}", f"{name} 的引擎"
         words = {
             "restarting": Text(
-                f"the engine is being restarted: {reason.en}", f"正在重启引擎：{reason.zh}"
+                f"{en} is being restarted: {reason.en}", f"正在重启{zh}：{reason.zh}"
             ),
-            "ready": Text("the engine is ready again", "引擎已恢复"),
+            "ready": Text(f"{en} is ready again", f"{zh}已恢复"),
             "given_up": Text(
-                f"the engine keeps dying and is not restarted any more: {reason.en}",
-                f"引擎反复退出，不再重启：{reason.zh}",
+                f"{en} keeps dying and is not restarted any more: {reason.en}",
+                f"{zh}反复退出，不再重启：{reason.zh}",
             ),
         }.get(status.state)
         if words is not None:

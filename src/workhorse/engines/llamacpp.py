@@ -141,8 +141,9 @@ def environment(plan: Plan) -> dict[str, str]:
     if plan.gpu_index is not None:
         # Without PCI order, CUDA's device 0 is the fastest card and not the driver's first.
         added["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-        indexes = plan.gpu_indexes or (plan.gpu_index,)
-        added["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, indexes))
+        # When a card falls off the bus the others get other numbers, and keep their UUIDs.
+        named = plan.gpu_uuids or plan.gpu_indexes or (plan.gpu_index,)
+        added["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, named))
     return added
 
 

@@ -44,7 +44,7 @@ class Stream:
 
 @dataclass(slots=True)
 class Counts:
-    """Answers of one model since the start: no text, text, and what the latest garbage said."""
+    """Answers of one engine since the start: no text, text, and what the latest garbage said."""
 
     garbage: int = 0
     sane: int = 0
@@ -55,8 +55,8 @@ class Named(Protocol):
     """The engine that an answer comes from."""
 
     @property
-    def model_name(self) -> str:
-        """Under which clients see it."""
+    def name(self) -> str:
+        """That one alone, of all that serve here."""
         ...
 
 
@@ -84,7 +84,7 @@ class GarbageTap:
             else:
                 return
         found = block.find(_ID)
-        mark = block[found + 6 : found + _ID_BYTES] if found >= 0 else served.model_name
+        mark = block[found + 6 : found + _ID_BYTES] if found >= 0 else served.name
         stream = self._streams.get(mark)
         if stream is None:
             stream = self._begin(mark)
@@ -93,7 +93,7 @@ class GarbageTap:
         if block.find(key, end) >= 0:
             self._more(stream, block, key, end)
         if len(stream.pieces) >= PIECES:
-            self._judge(served.model_name, stream)
+            self._judge(served.name, stream)
             if found < 0:
                 # Events without an id: answers cannot be told apart, so each batch is one.
                 del self._streams[mark]
@@ -114,10 +114,10 @@ class GarbageTap:
             end = block.find(b'"', at + len(key))
             stream.pieces.append(block[at + len(key) : end])
 
-    def _judge(self, model_name: str, stream: Stream) -> None:
+    def _judge(self, name: str, stream: Stream) -> None:
         pieces, stream.pieces = stream.pieces, []
         stream.judged += 1
-        counts = self.counts.setdefault(model_name, Counts())
+        counts = self.counts.setdefault(name, Counts())
         if is_garbage(pieces):
             stream.bad += 1
             if stream.bad == 1:

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from workhorse.guard import cards, engine_place, engine_weights, kernel_events, room
+from workhorse.guard import cards, engine_place, engine_weights, kernel_events, lost, room
 from workhorse.guard.baseline import Baseline
 from workhorse.guard.decode_speed import DecodeSpeed
 from workhorse.guard.garbage import GarbageJudge
 from workhorse.guard.hysteresis import Condition
 from workhorse.guard.hysteresis import News as Kind
 from workhorse.guard.limits import Limits
-from workhorse.guard.sign import Sign, View, planned_cards
+from workhorse.guard.sign import Sign, View, beside_in_memory, card_subject, planned_cards
 from workhorse.records import Alarm, CardReading, Finding, Plan, Reading
 
 Key = tuple[str, str]  # code and subject
@@ -69,7 +69,7 @@ class Judge:
             self._count(sign, at_s)
         self._end_silent(at_s)
         self._forget_gone(reading, at_s)
-        self.condemned = self.condemned.union(kernel_events.condemned(view))
+        self.condemned = self.condemned.union(kernel_events.condemned(view), self._gone(view))
         self._before = reading
         return tuple(
             News(kind, self._alarm(key, one))
@@ -83,6 +83,7 @@ class Judge:
         yield from self._card_signs(view)
         yield from room.look(view)
         for engine in view.now.engines:
+            yield from lost.look(view, engine)
             yield from room.look_queue(engine)
             yield from self._garbage.setdefault(engine.model_name, GarbageJudge()).look(engine)
             plan = view.plans.get(engine.model_name)
@@ -91,6 +92,8 @@ class Judge:
             yield from engine_place.look(view, engine, plan)
             yield from engine_weights.look(view, engine, plan)
             # Last: it learns only when nothing above is suspected.
+            if beside_in_memory(view, engine, plan):
+                continue  # it was measured alone: both are slower now, and neither is sick
             suspected = self.suspects(engine.model_name, plan)
             yield from self._speed(engine.model_name, plan).look(
                 view, engine, plan, suspected=suspected
@@ -105,6 +108,21 @@ class Judge:
         for index, first in self._first.items():
             if index in used:
                 yield kernel_events.silent(view, first)
+
+    def _gone(self, view: View) -> tuple[int, ...]:
+        """Cards that have stayed silent while others answer.
+
+        When none answers it is the driver's library, such as after its package was renewed:
+        engines that hold the driver open go on computing.
+        """
+        if not view.now.cards:
+            return ()
+        return tuple(
+            index
+            for index, card in self._first.items()
+            if (one := self._watched.get(("live.card-silent", card_subject(card)))) is not None
+            and one.condition.open
+        )
 
     def _as_the_day_began(self, card: CardReading, now: Reading) -> CardReading:
         """The card at the beginning of this day of watching: sound memory errs now and then."""

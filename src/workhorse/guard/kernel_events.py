@@ -117,7 +117,8 @@ def condemned(view: View) -> tuple[int, ...]:
 def silent(view: View, first: CardReading) -> Sign:
     """A card that was there when the watch began: does it still answer?"""
     words = card_words(first)
-    there = any((c.uuid, c.index) == (first.uuid, first.index) for c in view.now.cards)
+    # Where a card has gone the driver may count the others anew: the index says nothing then.
+    there = any((c.uuid or c.index) == (first.uuid or first.index) for c in view.now.cards)
     return Sign(
         "live.card-silent",
         card_subject(first),

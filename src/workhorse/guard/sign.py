@@ -81,6 +81,27 @@ def planned_cards(plan: Plan) -> tuple[int, ...]:
     return plan.gpu_indexes or (() if plan.gpu_index is None else (plan.gpu_index,))
 
 
+def beside_in_memory(view: View, engine: EngineReading, plan: Plan) -> bool:
+    """Whether another engine of the service reads the same main memory at this moment."""
+    if planned_cards(plan):
+        return False
+    return any(
+        other.generating > 0
+        and other.model_name != engine.model_name
+        and (theirs := view.plans.get(other.model_name)) is not None
+        and not planned_cards(theirs)
+        and same_memory(plan, theirs)
+        for other in view.now.engines
+    )
+
+
+def same_memory(one: Plan, other: Plan) -> bool:
+    """Whether two plans may have weights on the same memory node."""
+    if one.memory_nodes is None or other.memory_nodes is None:
+        return True
+    return bool(set(one.memory_nodes) & set(other.memory_nodes))
+
+
 def card_subject(card: CardReading) -> str:
     """How alarms name a card."""
     return f"GPU {card.index}"

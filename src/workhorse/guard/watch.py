@@ -38,7 +38,7 @@ class Watch:
     """Watches a running service from `run` on; `alarms`, `past` and `latest` say what it saw.
 
     `engine_readings` tells how fast the engines answer, `pids` their processes and `plans` what
-    was decided, each by the model's name (`one_name_each`). The callables are called on the
+    was decided, each by the engine's name (`one_name_each`). The callables are called on the
     event loop.
     """
 
@@ -131,7 +131,7 @@ class Watch:
         """Take one reading and judge it; what is news is told."""
         engines = self._with_garbage(self._engine_readings())
         pids, plans = dict(self._pids()), dict(self._plans())
-        names = one_name_each(engine.model_name for engine in engines)
+        names = one_name_each(engine.name for engine in engines)
         named = tuple(replace(e, model_name=n) for e, n in zip(engines, names, strict=True))
         seen = await asyncio.to_thread(self._sensors.read, self._clock(), named, pids, plans)
         news = self._judge.add(seen, plans)
@@ -167,7 +167,7 @@ class Watch:
                 sane_streams=seen.sane,
                 garbage_sample=seen.sample,
             )
-            if (seen := counts.get(engine.model_name)) is not None
+            if (seen := counts.get(engine.name)) is not None
             else engine
             for engine in engines
         )

@@ -36,6 +36,7 @@ from workhorse.records import (
     Estimate,
     Finding,
     Forecast,
+    Gpu,
     Machine,
     Model,
     Plan,
@@ -131,6 +132,7 @@ def plan_of(
         verdict=Verdict(findings(machine, model, build, wish, placed)),
         placement=placed.groups(cpu.memory_nodes),
         gpu_indexes=indexes,
+        gpu_uuids=uuids_of([card.gpu for card in placed.cards]),
         layer_split=cut.counts,
         expert_layers_in_ram=cut.expert_layers,
         context_checkpoints=checkpoints.a_slot,
@@ -191,6 +193,12 @@ def decide_course(
     prompt = prefill(model, first.readers, first.setup, history, placed=groups)
     batch_tokens = choose_batch(model, wish, prompt)
     return first if batch_tokens == first.placed.layout.micro_batch_tokens else course(batch_tokens)
+
+
+def uuids_of(gpus: Sequence[Gpu]) -> tuple[str, ...]:
+    """The cards by names that stay when one of them has gone; () unless each has its own."""
+    uuids = tuple(gpu.uuid for gpu in gpus if gpu.uuid and gpu.uuid.startswith("GPU-"))
+    return uuids if len(set(uuids)) == len(gpus) else ()
 
 
 def node_of_cards(placed: Placement) -> int | None:

@@ -6,6 +6,11 @@ from workhorse.records.machine import KernelEvent
 from workhorse.records.verdict import Finding
 
 
+def engine_name(model_name: str, on: str) -> str:
+    """What people are shown of an engine: `model`, or `model (GPU 0)` among several of it."""
+    return f"{model_name} ({on})" if on else model_name
+
+
 @dataclass(frozen=True, slots=True)
 class CardReading:
     """One GPU at one moment; `None`: the driver does not say."""
@@ -82,6 +87,13 @@ class EngineReading:
     garbage_sample: str | None = None  # of the latest garbage
     answers: tuple[AnswerSpeed, ...] = ()  # the latest ones, oldest first
     giving_way: int | None = None  # of those in slots and queue, requests that let others go first
+    giving_way_in_line: int | None = None  # of them, those in the queue
+    on: str = ""  # where it runs, such as GPU 0: tells engines of one model apart
+
+    @property
+    def name(self) -> str:
+        """The engine among all of them: its model, and where it runs when that is told."""
+        return engine_name(self.model_name, self.on)
 
 
 @dataclass(frozen=True, slots=True)

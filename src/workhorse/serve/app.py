@@ -60,7 +60,7 @@ def build_app(
     live, usage = live or Live(roster), usage or Usage()
     metrics = Metrics(
         in_flight=lambda: activity.in_flight,
-        served=lambda: roster.served,
+        served=lambda: roster.known,
         reading=reading,
         alarms=alarms,
     )

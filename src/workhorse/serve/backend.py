@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from workhorse.records import EngineName, Plan
+from workhorse.records.reading import engine_name
 from workhorse.run.address import Address
 
 READY = "ready"
@@ -74,18 +75,29 @@ class Served:
     backend: Backend
     capacity: Capacity | None = None  # None: not planned yet
     engine: EngineName = "llama.cpp"  # how it wants to be asked
+    on: str = ""  # where it runs, such as GPU 0: tells engines of one model apart
+
+    @property
+    def name(self) -> str:
+        """The engine among all of them: its model, and where it runs when that is told."""
+        return engine_name(self.model_name, self.on)
 
 
 class Roster:
     """The engines behind one gateway; they change while it is open (reload, a lost card)."""
 
     def __init__(self, served: Iterable[Served] = ()) -> None:
-        self._served = tuple(served)
+        self._known = self._served = tuple(served)
 
     @property
     def served(self) -> tuple[Served, ...]:
-        """All of them, in the order in which they came."""
+        """All that are asked, in the order in which they came."""
         return self._served
+
+    @property
+    def known(self) -> tuple[Served, ...]:
+        """All of them, those included that are asked no more because they are lost."""
+        return self._known
 
     def models(self) -> tuple[str, ...]:
         """The models that clients can ask for, each once."""
@@ -99,11 +111,18 @@ class Roster:
 
     def put(self, new: Served, *, instead_of: Served | None = None) -> None:
         """Take one in, in the place of another when there is one."""
-        if instead_of in self._served:
-            self._served = tuple(new if one is instead_of else one for one in self._served)
+        asked = {id(one) for one in self._served} - {id(instead_of)} | {id(new)}
+        if instead_of in self._known:
+            self._known = tuple(new if one is instead_of else one for one in self._known)
         else:
-            self._served = (*self._served, new)
+            self._known = (*self._known, new)
+        self._served = tuple(one for one in self._known if id(one) in asked)
+
+    def set_aside(self, one: Served) -> None:
+        """Ask it no more; it stays known, and comes back when it is `put` again."""
+        self._served = tuple(other for other in self._served if other is not one)
 
     def drop(self, one: Served) -> None:
         """Ask it no more; requests that it answers go on."""
-        self._served = tuple(other for other in self._served if other is not one)
+        self.set_aside(one)
+        self._known = tuple(other for other in self._known if other is not one)

@@ -69,7 +69,7 @@ class Live:
     def flow(self, served: Served) -> Flow:
         """What goes through an engine."""
         if (found := self._flows.get(served.backend)) is None:
-            there = {one.backend for one in self._roster.served}
+            there = {one.backend for one in self._roster.known}
             self._flows = {
                 backend: flow
                 for backend, flow in self._flows.items()
@@ -111,12 +111,12 @@ class Live:
 
     def engine_readings(self) -> tuple[EngineReading, ...]:
         """Each engine at this moment; what its process does is left unknown."""
-        return tuple(self._reading(served) for served in self._roster.served)
+        return tuple(self._reading(served) for served in self._roster.known)
 
     def _reading(self, served: Served) -> EngineReading:
         now_s, flow = self._clock(), self.flow(served)
         latest = flow.latest(now_s)
-        depth = _middle(one.depth_tokens for one in latest)
+        depth, in_line = _middle(one.depth_tokens for one in latest), self.waiting_batch(served)
         streams = _middle(one.streams for one in latest)
         shares = [one.prefill_share for one in latest if one.prefill_share is not None]
         return EngineReading(
@@ -145,7 +145,9 @@ class Live:
                 for one in latest
                 if one.decode_tokens_per_s
             ),
-            giving_way=flow.giving_way + self.waiting_batch(served),
+            giving_way=flow.giving_way + in_line,
+            giving_way_in_line=in_line,
+            on=served.on,
         )
 
 

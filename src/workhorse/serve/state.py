@@ -71,6 +71,7 @@ class EngineState:
     context_tokens: int | None
     now: EngineReading | None
     measured: Measured | None
+    on: str = ""  # where it runs: tells engines of one model apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +149,11 @@ def _about(known: Sequence[Known]) -> About:
 
 
 def _readings(known: Sequence[Known], reading: Reading | None) -> list[EngineReading | None]:
-    """The reading of each engine: by place among those of its model, as `Live` gives them."""
+    """The reading of each engine: by place among those of its name, as `Live` gives them."""
     left = list(reading.engines) if reading else []
     found: list[EngineReading | None] = []
     for one in known:
-        match = next((e for e in left if e.model_name == one.served.model_name), None)
+        match = next((e for e in left if e.name == one.served.name), None)
         if match is not None:
             left.remove(match)
         found.append(match)
@@ -170,6 +171,7 @@ def _engine(one: Known, now: EngineReading | None) -> EngineState:
         None if capacity is None else capacity.context_tokens,
         now,
         one.measured,
+        one.served.on,
     )
 
 

@@ -284,7 +284,7 @@ class Warmer:
             tally.progress = share
             begun.set()
 
-        part = f"{self._key(template)}{PART_SUFFIX}"
+        part = self._part_name(template)
         saving = None
         try:
             computing = asyncio.create_task(engine.prefill(tokens, slot.number, on_progress))
@@ -321,7 +321,7 @@ class Warmer:
         states, tokens = self._states, self._tokens[template.name]
         if states is None:
             return
-        part = states.folder / f"{self._key(template)}{PART_SUFFIX}"
+        part = states.folder / self._part_name(template)
         try:
             saved = await saving
         except TROUBLE as error:
@@ -366,6 +366,9 @@ class Warmer:
 
     def _key(self, template: Template) -> str:
         return state_key(self._setup, self._tokens[template.name])
+
+    def _part_name(self, template: Template) -> str:  # another engine may write the same state
+        return f"{self._key(template)}-{id(self):x}{PART_SUFFIX}"
 
     def _is_unused(self, slot: Slot) -> bool:
         """No client has used it since the engine started or we put something there."""

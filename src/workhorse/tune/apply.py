@@ -127,6 +127,7 @@ def reckoned(given: Given, now: Settings) -> Plan | Refusal:
         gpu_layers=made.gpu_layers,
         gpu_index=made.gpu_index,
         gpu_indexes=made.gpu_indexes,
+        gpu_uuids=made.gpu_uuids,
         layer_split=made.layer_split,
         device=made.device,
         placement=made.placement,

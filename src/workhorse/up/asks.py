@@ -38,6 +38,8 @@ def with_settings(ask: Ask, one: ModelSettings) -> Ask:
         engine=ask.engine or (Path(engine) if engine else None),
         wish=wish,
         mmproj=ask.mmproj or projector_of(one, ask.config),
+        gpus=ask.gpus or one.gpus,
+        engines=ask.engines or one.engines,
     )
 
 

@@ -32,7 +32,7 @@ from workhorse.settings import BatchSettings
 from workhorse.units import MIB
 
 if TYPE_CHECKING:
-    from workhorse.up.service import Service
+    from workhorse.up.front import Front
 
 LOCK = "lock"
 TAKE_AGAIN_S = 2.0  # how soon a second service notices that the first has ended
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 class Batches:
     """The files and batches of one service; `run` works on them while it lives."""
 
-    def __init__(self, service: "Service") -> None:
+    def __init__(self, service: "Front") -> None:
         self._service = service
         self._store = ApiStore(service.where.files)
         self._ledger = Ledger(service.where.batch)
@@ -163,7 +163,13 @@ class Batches:
     def chats(self, model: str) -> int:
         """Requests of people for a model that are under way."""
         readings = [one for one in self._service.live.engine_readings() if one.model_name == model]
-        return sum(one.generating + one.waiting - (one.giving_way or 0) for one in readings)
+        in_slots = sum(
+            one.generating - (one.giving_way or 0) + (one.giving_way_in_line or 0)
+            for one in readings
+        )
+        # Engines of one model share one line: each of them tells the whole of it.
+        in_line = max((one.waiting - (one.giving_way_in_line or 0) for one in readings), default=0)
+        return in_slots + in_line
 
     def _key(self, owner: str) -> Key | None:
         access = self._service.access

@@ -1,16 +1,16 @@
 """The dashboard of a service: what its parts know, and the history that it keeps of them."""
 
-import asyncio
 import time
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from workhorse.bench.stats import Summary
+from workhorse.config import Places
 from workhorse.records import Plan, Reading
 from workhorse.serve.backend import READY
 from workhorse.serve.dashboard.routes import Dashboard
-from workhorse.serve.history import WRITE_EVERY_S, History
+from workhorse.serve.history import History
 from workhorse.serve.points import DAY_S, Event
 from workhorse.serve.state import KeyUsage, Known, Measured, UsageTold
 from workhorse.serve.usage import read_usage
@@ -57,7 +57,7 @@ class Board:
         decision = engine.decision
         if decision is None:
             return Known(engine.served, reason=engine.reason)
-        plan, measured = self._measured.get(engine.served.model_name, (None, None))
+        plan, measured = self._measured.get(engine.served.name, (None, None))
         return Known(
             engine.served,
             decision.plan,
@@ -74,7 +74,7 @@ class Board:
             summary.ttft_s,
         )
         if decode is not None and engine.decision is not None:
-            self._measured[engine.served.model_name] = (
+            self._measured[engine.served.name] = (
                 engine.decision.plan,
                 Measured(
                     time.time(),
@@ -94,31 +94,31 @@ class Board:
             if now == before or now in UNEVENTFUL:
                 continue
             reason = None if now == READY else engine.reason
-            self.history.note(Event(time.time(), engine.served.model_name, now, reason))
+            self.history.note(Event(time.time(), engine.served.name, now, reason))
         self._states = {one: self._states[one] for one in self._service.engines}
 
     def usage(self) -> UsageTold:
         """What each key used since yesterday at this hour. Blocks; AppError when unreadable."""
-        since = time.time() - DAY_S
-        rows = read_usage(self._service.where.service, by=("key",), since_unix_s=since)
-        keys = [
-            KeyUsage(
-                row.key or "",
-                row.totals.requests,
-                row.totals.prompt_tokens,
-                row.totals.cached_tokens,
-                row.totals.generated_tokens,
-                row.totals.served_s,
-            )
-            for row in rows
-        ]
-        return UsageTold(since, tuple(sorted(keys, key=lambda key: -key.seconds)))
+        return used_since_yesterday(self._service.where)
 
     async def run(self) -> None:
         """Write the history until cancelled, and what is left then."""
-        try:
-            while True:
-                await asyncio.sleep(WRITE_EVERY_S)
-                await asyncio.to_thread(self.history.write)
-        finally:
-            self.history.write()
+        await self.history.keep()
+
+
+def used_since_yesterday(where: Places) -> UsageTold:
+    """What each key used since yesterday at this hour. Blocks; AppError when unreadable."""
+    since = time.time() - DAY_S
+    rows = read_usage(where.service, by=("key",), since_unix_s=since)
+    keys = [
+        KeyUsage(
+            row.key or "",
+            row.totals.requests,
+            row.totals.prompt_tokens,
+            row.totals.cached_tokens,
+            row.totals.generated_tokens,
+            row.totals.served_s,
+        )
+        for row in rows
+    ]
+    return UsageTold(since, tuple(sorted(keys, key=lambda key: -key.seconds)))

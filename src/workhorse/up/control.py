@@ -17,7 +17,13 @@ from workhorse.serve.refusal import json_response
 from workhorse.text import Text
 from workhorse.up.engine import Engine
 from workhorse.up.reload import Change, Reload
-from workhorse.up.status import NOT_YET, EngineStatus, ServiceStatus, service_state
+from workhorse.up.status import (
+    NOT_YET,
+    EngineStatus,
+    ServiceStatus,
+    service_state,
+    waiting_in_all,
+)
 
 if TYPE_CHECKING:
     from workhorse.up.service import Service
@@ -51,7 +57,7 @@ class Control:
     def status(self) -> ServiceStatus:
         """How the service is now."""
         service = self._service
-        readings = {one.model_name: one for one in service.live.engine_readings()}
+        readings = {one.name: one for one in service.live.engine_readings()}
         states = [one.state for one in service.engines]
         return ServiceStatus(
             state=service_state(
@@ -62,10 +68,10 @@ class Control:
             version=__version__,
             started_unix_s=service.started_unix_s,
             engines=tuple(
-                engine_status(one, readings.get(one.served.model_name)) for one in service.engines
+                engine_status(one, readings.get(one.served.name)) for one in service.engines
             ),
             in_flight=service.activity.in_flight,
-            waiting=sum(one.waiting for one in readings.values()),
+            waiting=waiting_in_all(readings.values()),
             alarms=tuple(service.alarms()),
             config=None if service.ask.config is None else str(service.ask.config.absolute()),
             batches=service.batches.running,
@@ -173,6 +179,7 @@ def engine_status(engine: Engine, reading: EngineReading | None) -> EngineStatus
         context_tokens=plan.context_tokens if plan else None,
         expected_tokens_per_s=forecast.value if forecast else None,
         reading=reading,
+        on=engine.served.on,
     )
 
 

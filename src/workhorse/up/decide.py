@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from workhorse.config import Places
 from workhorse.engines.choose_engine import Wanted
@@ -41,10 +42,13 @@ from workhorse.up.pick import (
     pick,
     refuse_format,
 )
-from workhorse.up.projector import with_projector
+from workhorse.up.projector import Seen, with_projector
 from workhorse.up.room import Held, without
 
 Fetching = Callable[[int, int | None], None]
+# Which cards: so many, those of these indexes, or all.
+ALL: Literal["all"] = "all"
+Cards = int | tuple[int, ...] | Literal["all"]
 
 ANY_GGUF = Wanted(("gguf",), 1)
 
@@ -66,6 +70,8 @@ class Ask:
     parts: Parts | None = None  # of a machine that is not here
     mmproj: str | None = None  # the projector's file; `none`; None: the one beside the model
     tuned: bool = True  # as `tune` has found it best here, where it has
+    gpus: Cards | None = None
+    engines: int | None = None  # how many of them serve the model together
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +113,45 @@ class Running:
     before: Machine  # as it was before that engine ran
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """All that a plan is made of: what is asked, the machine and the engine, the model."""
+
+    ask: Ask
+    ground: Ground
+    seen: Seen
+    stored: Stored | None  # the checkpoint that the engine computes with
+
+    def on(self, machine: Machine, wish: Wish) -> Decision:
+        """What is decided for one engine that has this machine, or a part of it, to itself."""
+        ground = replace(self.ground, machine=machine)
+        return ground.decide(self.seen.model, wish, self.stored)
+
+    def tuned(self, decision: Decision, where: Places) -> Decision:
+        """The decision of one engine alone with the plan that was found best here."""
+        return as_tuned(decision, self.ask, where, self.stored)
+
+    def noted(self, decision: Decision) -> Decision:
+        """The decision with what is to be said of the projector."""
+        return replace(decision, plan=self.seen.noted(decision.plan))
+
+
 def decide(
     ask: Ask, where: Places, fetching: Fetching, instead_of: Running | None = None
 ) -> Decision:
-    """Probe, fetch what is missing, read the model and plan. Starts nothing; blocks.
+    """Probe, fetch what is missing, read the model and plan for one engine. Starts nothing; blocks.
 
     `instead_of`: planned as if that engine had ended already.
     """
+    question = ask_around(ask, where, fetching, instead_of)
+    found = question.on(question.ground.machine, ask.wish)
+    return question.noted(question.tuned(found, where))
+
+
+def ask_around(
+    ask: Ask, where: Places, fetching: Fetching, instead_of: Running | None = None
+) -> Question:
+    """Probe, fetch what is missing and read the model: all that has to be known to plan; blocks."""
     # A typing error shows before any fetch.
     stored = checkpoint_of(ask)
     asked = read_model(ask.model, quant=ask.quant) if ask.model and stored is None else None
@@ -123,9 +161,7 @@ def decide(
         # No engine that is here reads it: what it would be as a GGUF file.
         shape = read_model(ask.model or "", quant=ask.quant)
     model = shape or read_gguf(embedded_model(where.data, fetching))
-    seen = with_projector(model, ground.picked.build, ask.mmproj)
-    decision = as_tuned(ground.decide(seen.model, ask.wish, stored), ask, where, stored)
-    return replace(decision, plan=seen.noted(decision.plan))
+    return Question(ask, ground, with_projector(model, ground.picked.build, ask.mmproj), stored)
 
 
 def as_tuned(decision: Decision, ask: Ask, where: Places, stored: Stored | None = None) -> Decision:

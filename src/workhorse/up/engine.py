@@ -1,7 +1,6 @@
 """One engine behind the gateway: decided on, started, verified, and replaced while it serves."""
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from workhorse.config import Places
 from workhorse.engines.adapter import adapter_for
 from workhorse.errors import EXIT_NO, AppError
+from workhorse.guard.lost import LOST
 from workhorse.knowledge.packaged_models import packaged_models
 from workhorse.models.embedded import DEFAULT_MODEL
 from workhorse.models.read import needs_local_file
@@ -22,7 +22,7 @@ from workhorse.run.process import EngineProcess
 from workhorse.run.supervisor import EngineUnavailable, Supervisor
 from workhorse.serve.backend import READY, Served, capacity_of
 from workhorse.text import Text
-from workhorse.up.decide import Ask, Decision, Running, decide
+from workhorse.up.decide import Ask, Decision
 from workhorse.up.measuring import READY_TIMEOUT_S
 from workhorse.up.teller import Teller
 
@@ -67,6 +67,9 @@ class Engine:
         self.served = Served(name, self)
         self.waiting = 0  # requests that ask for its address right now
         self.loaded: Loaded | None = None  # of what it was started last
+        self.leader = self  # the first of the engines that one ask has led to
+        self.on = ""  # where it runs, when several engines serve its model
+        self.lost: Text | None = None  # why it is out of service until it is started anew
         self._where, self._tell, self._supervision = where, tell, supervision
         self._starts_before = 0  # under owners that a reload has replaced
         self._free = asyncio.Event()  # nobody has to wait for a reload
@@ -77,6 +80,8 @@ class Engine:
         """The engine's state in one word."""
         if not self._free.is_set():
             return "reloading"
+        if self.lost is not None:
+            return LOST
         return self.supervisor.status.state if self.supervisor else "planning"
 
     @property
@@ -87,6 +92,8 @@ class Engine:
     @property
     def reason(self) -> Text | None:
         """Why it is not ready."""
+        if self.lost is not None:
+            return self.lost
         return self.supervisor.status.reason if self.supervisor else None
 
     @property
@@ -134,30 +141,18 @@ class Engine:
         """Whoever waits goes on."""
         self._free.set()
 
-    async def decide(self, instead_of: Running | None = None) -> Decision:
-        """Probe, fetch and plan, off the event loop; a download ends when it is cancelled."""
-        leaving = threading.Event()
-
-        def fetching(done_bytes: int, total_bytes: int | None) -> None:
-            if leaving.is_set():  # the thread has no other way to learn that nobody waits for it
-                raise asyncio.CancelledError
-            self._tell.fetching(done_bytes, total_bytes)
-
-        try:
-            decision = await asyncio.to_thread(decide, self.ask, self._where, fetching, instead_of)
-            if decision.model.format != "gguf" and decision.plan.pool is None:
-                raise needs_local_file(self.ask.model or "")
-            plan = await asyncio.to_thread(self._supervision.prepare, decision.plan)
-            self.decision = replace(decision, plan=plan)
-        finally:
-            leaving.set()
-        return self.decision
+    async def take(self, decision: Decision, on: str) -> None:
+        """Be the engine of this decision; see `several.Part`."""
+        if decision.model.format != "gguf" and decision.plan.pool is None:
+            raise needs_local_file(self.ask.model or "")
+        plan = await asyncio.to_thread(self._supervision.prepare, decision.plan)
+        self.decision, self.on = replace(decision, plan=plan), on
 
     async def start(self, log_name: str) -> None:
         """Start what was decided and keep it alive; raises what fails at this first start."""
         plan = self.plan
         marker = self._supervision.marker
-        self.log_name = log_name
+        self.log_name, self.lost = log_name, None
         self.loaded = await asyncio.to_thread(loaded_by, plan)
         if self.loaded.launch.key_variable is None:
             self._tell.stage(
@@ -182,14 +177,19 @@ class Engine:
         )
         self.supervisor.on_change(lambda _: self._supervision.on_change())
         await self.supervisor.start()
-        self.supervisor.on_change(self._tell.changed)
+        self.supervisor.on_change(lambda status: self._tell.changed(status, self.served.name))
 
     @property
-    def plan(self) -> Plan:
+    def decided(self) -> Decision:
         """What was decided; it has to be before anything starts."""
         if self.decision is None:
             raise RuntimeError("an engine is decided on before it starts")
-        return self.decision.plan
+        return self.decision
+
+    @property
+    def plan(self) -> Plan:
+        """Its plan; the same."""
+        return self.decided.plan
 
     async def _verify(self, plan: Plan, process: EngineProcess) -> None:
         golden = not self.ask.skip_golden
@@ -205,17 +205,24 @@ class Engine:
 
         When that fails, what ran here is started once more and the error raised.
         """
-        before = (self.decision, self.supervisor, self.loaded, self.log_name)
+        before = (self.decision, self.supervisor, self.loaded, self.log_name, self.lost)
         self._starts_before = self.restarts + 1
         self.decision = decision
         try:
             await self.start(log_name)
         except Exception:
-            self.decision, self.supervisor, self.loaded, self.log_name = before
+            self.decision, self.supervisor, self.loaded, self.log_name, self.lost = before
             if self.supervisor is not None:
                 self._starts_before -= self.supervisor.status.restarts
-                await self.supervisor.start()
+                if self.lost is None:
+                    await self.supervisor.start()
             raise
+
+    async def lose(self, why: Text) -> None:
+        """End it for good: it is started again only when somebody asks for that."""
+        self.lost = why
+        self._supervision.on_change()
+        await self.stop()
 
     def kill(self) -> None:
         """End the engine's process without waiting for anything; `stop` cleans up."""
@@ -231,7 +238,9 @@ class Engine:
 def served_as_planned(engine: Engine) -> Served:
     """What the gateway has to know of an engine that was decided on."""
     plan = engine.plan
-    return replace(engine.served, capacity=capacity_of(plan), engine=plan.engine.engine)
+    return replace(
+        engine.served, capacity=capacity_of(plan), engine=plan.engine.engine, on=engine.on
+    )
 
 
 def loaded_by(plan: Plan) -> Loaded:

@@ -1,5 +1,6 @@
 """The guard of a service: what it looks at, whom it tells, what it may take out of service."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
@@ -17,6 +18,7 @@ from workhorse.records import Alarm, Plan
 from workhorse.serve.backend import Roster
 from workhorse.serve.live import Live
 from workhorse.settings import Settings
+from workhorse.text import Text
 from workhorse.up.engine import LOG_LINES, Engine
 from workhorse.up.measuring import scenario_within
 
@@ -37,6 +39,7 @@ class Guarding:
         self.tap = GarbageTap()
         self._engines, self._roster = engines, roster
         self._webhook = Webhook(settings.guard.webhook)
+        self._losing: set[asyncio.Task[None]] = set()
         self.watch = Watch(
             live.engine_readings,
             lambda: {name: one.pid for name, one in self._named() if one.pid is not None},
@@ -79,14 +82,14 @@ class Guarding:
 
     def _named(self) -> Iterator[tuple[str, Engine]]:
         engines = self._engines()
-        names = one_name_each(engine.served.model_name for engine in engines)
+        names = one_name_each(engine.served.name for engine in engines)
         return zip(names, engines, strict=True)
 
-    def _loaded_layers(self, model_name: str) -> int | None:
+    def _loaded_layers(self, engine_name: str) -> int | None:
         """How many layers are on GPUs, as the engine's own log says."""
         for name, engine in self._named():
             process = engine.supervisor.process if engine.supervisor else None
-            if name == model_name and process is not None:
+            if name == engine_name and process is not None:
                 return read_report(process.log_tail(LOG_LINES)).offloaded_layers
         return None
 
@@ -94,6 +97,16 @@ class Guarding:
         """No request goes to an engine on a card that computes nonsense or is gone."""
         for engine in self._engines():
             used = planned_cards(engine.plan) if engine.decision is not None else ()
-            if cards & set(used) and engine.served in self._roster.served:
-                self._roster.drop(engine.served)
-                log.warning("%s is taken out of service", engine.served.model_name)
+            lost = sorted(cards & set(used))
+            if lost and engine.served in self._roster.served:
+                self._roster.set_aside(engine.served)
+                log.warning("%s is taken out of service", engine.served.name)
+                listed = ", ".join(f"GPU {index}" for index in lost)
+                why = Text(f"{listed} is lost.", f"{listed} 已失效。")
+                self._losing.add(task := asyncio.create_task(engine.lose(why)))
+                task.add_done_callback(self._lost)
+
+    def _lost(self, task: "asyncio.Task[None]") -> None:
+        self._losing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("an engine on a lost card does not end", exc_info=error)

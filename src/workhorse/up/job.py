@@ -21,15 +21,26 @@ async def up(ask: Ask, where: Places, tell: Teller) -> int:
         await service.open()
         for engine in tuple(service.engines):
             tell.stage(Text("looking at this machine and planning", "检测本机并制定方案"))
-            decision = await engine.decide()
-            tell.decided(decision)
-            if decision.plan.verdict.blocked:
+            engines = await service.decide(engine)
+            for one in engines:
+                tell.decided(one.decided)
+            if any(one.plan.verdict.blocked for one in engines):
                 return EXIT_NO
-            tell.stage(Text("starting the engine", "启动引擎"))
-            await service.start(engine)
+            tell.stage(starting(len(engines)))
+            ready = await service.start_first(engines)
             took_s, keyed = time.monotonic() - began_s, service.access.asks_for_key
-            tell.ready(decision.plan, service.url, took_s, keyed=keyed)
+            tell.ready(ready.plan, service.url, took_s, keyed=keyed)
         await service.run()  # until cancelled
     finally:
         await service.close()
     return EXIT_GOOD
+
+
+def starting(engines: int) -> Text:
+    """What begins now, for one engine or several of a model."""
+    if engines == 1:
+        return Text("starting the engine", "启动引擎")
+    return Text(
+        f"starting {engines} engines: the others as soon as the first is ready",
+        f"启动 {engines} 个引擎：首个就绪后立即启动其余",
+    )

@@ -6,12 +6,13 @@ refused in either case, and what does not start leaves what was there.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from workhorse.errors import EXIT_NO, AppError
 from workhorse.records import Plan
+from workhorse.records.reading import engine_name
 from workhorse.run.vitals import read_vitals
 from workhorse.serve.backend import READY
 from workhorse.settings import Settings, read_settings
@@ -21,6 +22,7 @@ from workhorse.up.asks import asks_of, checked
 from workhorse.up.decide import Ask, Running
 from workhorse.up.engine import Engine, loaded_by
 from workhorse.up.room import Held, fits_beside, held_by, together
+from workhorse.up.several import Part, decided
 
 if TYPE_CHECKING:
     from workhorse.up.service import Service
@@ -67,36 +69,45 @@ class Reload:
         asks = tuple(checked(one, service.where.models) for one in asks_of(service.ask, settings))
         service.warmth.plan_with(settings)
         self._tell_what_stays(settings)
-        pairs, gone = paired(service.engines, asks, service.make_engine)
-        held_by_gone = together([await asyncio.to_thread(memory_held, one) for one in gone])
-        steps = [await self._plan(engine, ask, held_by_gone) for engine, ask in pairs]
+        groups, gone = grouped(service.engines, asks, service.make_engine)
+        held_by_gone = await memory_of(gone)
+        steps: list[Step] = []
+        for ask, engines in groups:
+            planned, left = await self._plan(ask, engines, held_by_gone)
+            steps, gone = [*steps, *planned], [*gone, *left]
         changes = [await self._take(step, gone) for step in steps]
         changes += [await self._remove(one) for one in gone if one in service.engines]
         service.apply(settings)
         return tuple(changes)
 
-    async def _plan(self, engine: Engine, ask: Ask, held_by_gone: Held) -> Step:
-        service, name = self._service, engine.served.model_name
+    async def _plan(
+        self, ask: Ask, engines: list[Engine], held_by_gone: Held
+    ) -> tuple[list[Step], list[Engine]]:
+        """What to do about one model, and which of its engines are too many by the new plan."""
+        service, name = self._service, service_name(ask, self._service.make_engine)
         self._say(Text(f"planning {name} anew", f"正在为 {name} 重新制定方案"))
-        old = engine if engine in service.engines else None
-        new = service.make_engine(ask)
-        held = await asyncio.to_thread(memory_held, old) if old else held_by_gone
-        known = old or (service.engines[0] if service.engines else None)
+        held = await memory_of(engines) if engines else held_by_gone
+        known = next(iter(engines or service.engines), None)
         before = known.decision.machine if known and known.decision else None
-        decision = await new.decide(None if before is None else Running(held, before))
-        refuse_blocked(decision.plan)
-        compared = decision.plan
-        if old is not None and old.decision is not None:
-            compared = with_cache_of(old.decision.plan, compared)
-        loads = await asyncio.to_thread(loaded_by, compared)
-        fits = before is not None and fits_beside(decision.plan, decision.machine, held)
-        return Step(old, new, same=old is not None and loads == old.loaded, beside=fits)
+        running = None if before is None else Running(held, before)
+        parts = await decided(ask, service.where, service.tell, running)
+        for part in parts:
+            refuse_blocked(part.decision.plan)
+        pairs, left = paired(engines, parts)
+        steps, leader = [], engines[0].leader if engines else None
+        for old, part in pairs:
+            new = service.make_engine(ask)
+            new.leader = leader = leader or new
+            await new.take(part.decision, part.on)
+            fits = before is not None and fits_beside(new.plan, new.decided.machine, held)
+            steps.append(Step(old, new, same=await is_same(old, new), beside=fits))
+        return steps, left
 
     async def _take(self, step: Step, gone: list[Engine]) -> Change:
         old, new = step.old, step.new
-        name = new.served.model_name
+        name = engine_name(new.served.model_name, new.on)
+        in_the_way = [one for one in gone if one in self._service.engines]
         if old is None:
-            in_the_way = [one for one in gone if one in self._service.engines]
             if in_the_way and not step.beside:
                 await self._add_in_place(new, in_the_way)
             else:
@@ -109,7 +120,9 @@ class Reload:
         if ready and step.beside:
             await self._start_beside(old, new)
             return Change(name, "replaced")
-        await self._start_in_place(old, new)
+        same_model = old.served.model_name
+        in_the_way = [one for one in in_the_way if one.served.model_name == same_model]
+        await self._start_in_place(old, new, [] if step.beside else in_the_way)
         return Change(name, "restarted")
 
     def _tell_what_stays(self, settings: Settings) -> None:
@@ -148,7 +161,7 @@ class Reload:
         await old.stop()
         service.leaving.remove(old)
 
-    async def _start_in_place(self, old: Engine, new: Engine) -> None:
+    async def _start_in_place(self, old: Engine, new: Engine, in_the_way: list[Engine]) -> None:
         service = self._service
         self._say(
             Text(
@@ -159,10 +172,17 @@ class Reload:
         )
         old.hold()
         try:
+            for one in in_the_way:  # it has a part of what the new one needs
+                await self._remove(one)
             await self._until_quiet(old)
             await old.stop()
-            if new.decision is not None:
-                await old.start_anew(new.decision, service.log_name(old))
+            on, old.on = old.on, new.on
+            try:
+                await old.start_anew(new.decided, service.log_name(old))
+            except Exception:
+                old.on = on
+                await self._bring_back(in_the_way)
+                raise
             old.ask = new.ask
             service.planned(old)
         finally:
@@ -170,7 +190,7 @@ class Reload:
 
     async def _add(self, engine: Engine) -> None:
         """Start a further engine."""
-        service, name = self._service, engine.served.model_name
+        service, name = self._service, engine_name(engine.served.model_name, engine.on)
         self._say(Text(f"adding {name}", f"正在添加 {name}"))
         service.leaving.append(engine)
         try:
@@ -181,7 +201,7 @@ class Reload:
 
     async def _add_in_place(self, engine: Engine, gone: list[Engine]) -> None:
         """Start an engine in the memory of those that are gone; meanwhile its requests wait."""
-        service, name = self._service, engine.served.model_name
+        service, name = self._service, engine_name(engine.served.model_name, engine.on)
         engine.hold()
         service.put(engine)
         try:
@@ -215,7 +235,7 @@ class Reload:
                 one.release()
 
     async def _remove(self, engine: Engine) -> Change:
-        service, name = self._service, engine.served.model_name
+        service, name = self._service, engine.served.name
         self._say(Text(f"removing {name}", f"正在移除 {name}"))
         service.drop(engine)
         service.leaving.append(engine)
@@ -248,20 +268,59 @@ class Reload:
         return Text(f" (loading takes about {shown})", f"（加载约需 {shown}）")
 
 
-def paired(
-    engines: Iterable[Engine], asks: Iterable[Ask], make: Callable[[Ask], Engine]
-) -> tuple[list[tuple[Engine, Ask]], list[Engine]]:
-    """Each ask with the engine that serves its model, or with a new one; and who is left over."""
+def grouped(
+    engines: Iterable[Engine], asks: Sequence[Ask], make: Callable[[Ask], Engine]
+) -> tuple[list[tuple[Ask, list[Engine]]], list[Engine]]:
+    """Each ask with the engines that serve its model, none for a new one; and who is left over."""
     left = list(engines)
-    pairs = []
+    groups: list[tuple[Ask, list[Engine]]] = []
     for ask in asks:
-        new = make(ask)
-        name = new.served.model_name
-        engine = next((one for one in left if one.served.model_name == name), new)
-        if engine in left:
-            left.remove(engine)
-        pairs.append((engine, ask))
-    return pairs, left
+        name = service_name(ask, make)
+        first = next((one for one in left if one.served.model_name == name), None)
+        mine = [one for one in left if first is not None and one.leader is first.leader]
+        left = [one for one in left if one not in mine]
+        groups.append((ask, mine))
+    return groups, left
+
+
+def service_name(ask: Ask, make: Callable[[Ask], Engine]) -> str:
+    """The name under which clients see the model of an ask."""
+    return make(ask).served.model_name
+
+
+def paired(
+    engines: Sequence[Engine], parts: Sequence[Part]
+) -> tuple[list[tuple[Engine | None, Part]], list[Engine]]:
+    """Each part of a model with the engine that runs there, else with one that runs nowhere else.
+
+    None: a further engine. And the engines for which there is no part any more.
+    """
+    left = list(engines)
+    found: dict[int, Engine] = {}
+    for exact in (True, False):
+        for place, part in enumerate(parts):
+            old = next((one for one in left if one.on == part.on or not exact), None)
+            if place not in found and old is not None:
+                found[place] = old
+                left.remove(old)
+    order = sorted(range(len(parts)), key=lambda place: place not in found)
+    return [(found.get(place), parts[place]) for place in order], left
+
+
+async def is_same(old: Engine | None, new: Engine) -> bool:
+    """Whether what would be loaded is what runs."""
+    if old is None:
+        return False
+    plan = new.plan
+    if old.decision is not None:
+        plan = with_cache_of(old.decision.plan, plan)
+    return await asyncio.to_thread(loaded_by, plan) == old.loaded
+
+
+async def memory_of(engines: Sequence[Engine]) -> Held:
+    """What these engines hold in all."""
+    held = [await asyncio.to_thread(memory_held, one) for one in engines]
+    return held[0] if len(held) == 1 else together(held)
 
 
 def memory_held(engine: Engine) -> Held:

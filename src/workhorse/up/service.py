@@ -6,13 +6,18 @@ its own once an engine is ready in `Service.run`.
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from aiohttp import web
 
 from workhorse.config import Places
+from workhorse.errors import AppError
+from workhorse.guard.lost import OUT_OF_SERVICE
 from workhorse.records import Alarm, Reading
 from workhorse.run.live_processes import LiveProcess
+from workhorse.serve.backend import Served
 from workhorse.settings import Settings
+from workhorse.text import Text
 from workhorse.tune.resume import refuse_beside_tuning
 from workhorse.up.asks import asks_of, checked
 from workhorse.up.board import Board
@@ -22,12 +27,15 @@ from workhorse.up.engine import Engine, Supervision, served_as_planned
 from workhorse.up.front import Front
 from workhorse.up.guarding import Guarding
 from workhorse.up.measuring import measure_when_quiet
+from workhorse.up.several import Starting, decided
 from workhorse.up.teller import Teller
 from workhorse.up.warmth import Warmth
 
 
 class Service(Front):
     """Everything that lives while one port is open; `close` ends it in order."""
+
+    tell: Teller
 
     def __init__(self, ask: Ask, where: Places, tell: Teller) -> None:
         super().__init__(where, tell, config=ask.config, host=ask.host)
@@ -36,6 +44,7 @@ class Service(Front):
         self.warmth = Warmth(self.settings, ask.config, where, self.activity)
         self.engines: list[Engine] = []
         self.leaving: list[Engine] = []  # being replaced or removed, or not yet in their place
+        self._starting: Starting | None = None  # of the model whose engines were started last
         for one in asks:
             self.put(self.make_engine(one))
         self.guarding = Guarding(lambda: self.engines, self.live, self.roster, where, self.settings)
@@ -64,7 +73,7 @@ class Service(Front):
     def put(self, engine: Engine, *, instead_of: Engine | None = None) -> None:
         """Give an engine its place behind the gateway, that of another when there is one."""
         if engine.decision is not None:
-            engine.served = served_as_planned(engine)
+            engine.served = self._served(engine, instead_of)
         if instead_of in self.engines:
             self.engines[self.engines.index(instead_of)] = engine
             self.warmth.left(instead_of)
@@ -76,13 +85,32 @@ class Service(Front):
     def planned(self, engine: Engine) -> None:
         """The engine has another plan: the gateway learns what it can take."""
         before = engine.served
-        engine.served = served_as_planned(engine)
+        engine.served = self._served(engine)
         self.roster.put(engine.served, instead_of=before)
+
+    def _served(self, engine: Engine, instead_of: Engine | None = None) -> Served:
+        """What the gateway has to know of it, under a name that no other engine has."""
+        served = served_as_planned(engine)
+        others = {one.served.name for one in self.engines if one not in (engine, instead_of)}
+        number = 2
+        while served.name in others:
+            served, number = replace(served, on=f"{engine.on} {number}".strip()), number + 1
+        return served
 
     def changed(self) -> None:
         """An engine has started, died or ended."""
         self.written.renew()
         self.board.changed()
+        self._set_lost_aside()
+
+    def _set_lost_aside(self) -> None:
+        """No request goes to an engine that is lost, while another serves its model."""
+        for engine in self.engines:
+            asked = [one for one in self.roster.served if one is not engine.served]
+            if engine.state in OUT_OF_SERVICE and any(
+                one.model_name == engine.served.model_name for one in asked
+            ):
+                self.roster.set_aside(engine.served)
 
     def drop(self, engine: Engine) -> None:
         """Take an engine's place away; the answers that it gives go on."""
@@ -95,8 +123,8 @@ class Service(Front):
         return max(0, self.live.flow(engine.served).generating - engine.waiting)
 
     def pids(self) -> dict[str, int]:
-        """The process of each engine by the model that it serves, where there is one."""
-        return {one.served.model_name: one.pid for one in self.engines if one.pid is not None}
+        """The process of each engine by its name, where there is one."""
+        return {one.served.name: one.pid for one in self.engines if one.pid is not None}
 
     def log_name(self, engine: Engine | None = None, *, other: bool = False) -> str:
         """A log's file name that no engine writes to, or the one that `engine` has.
@@ -136,6 +164,37 @@ class Service(Front):
         self.beside("history", self.board.run())
         self.beside("batches", self.batches.run())
 
+    async def decide(self, engine: Engine) -> list[Engine]:
+        """Decide on a model's engines: the one that has its place already, and further ones."""
+        parts = await decided(engine.ask, self.where, self.tell)
+        engines = [engine, *(self.make_engine(engine.ask) for _ in parts[1:])]
+        for one, part in zip(engines, parts, strict=True):
+            one.leader = engine
+            await one.take(part.decision, part.on)
+            if one is not engine:
+                self.put(one)
+        return engines
+
+    async def start_first(self, engines: Sequence[Engine]) -> Engine:
+        """Start a model's engines; returns the first that is ready, the others follow beside.
+
+        AppError: none of them starts.
+        """
+        if self._starting is not None:  # its weights take room that the next plan must see
+            await self._starting.settled()
+        self._starting = Starting(engines, self.start, self._lose)
+        ready = await self._starting.first()
+        self.beside("starting", self._starting.rest())
+        return ready
+
+    async def _lose(self, engine: Engine, error: AppError) -> None:
+        """One of several engines did not start: the others serve."""
+        name = engine.served.name
+        self.tell.stage(
+            Text(f"{name} is left out: {error.what.en}", f"{name} 未启用：{error.what.zh}")
+        )
+        await engine.lose(error.what)
+
     async def start(self, engine: Engine) -> None:
         """Start an engine that was decided on; raises what fails at this first start."""
         self.planned(engine)
@@ -154,8 +213,10 @@ class Service(Front):
             self.beside("measuring", self._measure())
 
     async def _measure(self) -> None:
+        if self._starting is not None:  # nobody loads meanwhile
+            await self._starting.settled()
         for engine in tuple(self.engines):
-            if engine.decision is not None and engine.supervisor is not None:
+            if engine.decision is not None and engine.supervisor is not None and not engine.lost:
                 async with self.warmth.own_use(engine):
                     summary = await measure_when_quiet(
                         engine.decision, engine.supervisor, self.activity, self.where, self.tell
@@ -173,7 +234,7 @@ class Service(Front):
     @property
     def headline(self) -> str:
         """The service in one line, for `systemctl status`."""
-        states = ", ".join(f"{one.served.model_name}: {one.state}" for one in self.engines)
+        states = ", ".join(f"{one.served.name}: {one.state}" for one in self.engines)
         return f"{self.url}/v1 {states}"
 
     def lives(self) -> bool:

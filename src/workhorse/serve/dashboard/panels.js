@@ -44,12 +44,17 @@ function copyButton(text) {
 
 export const stateWord = (state) => (knows(state) ? say(state) : state);
 
+const lost = (state) => state === "given_up" || state === "stopped" || state === "out_of_service";
+
+// An engine among several of one model is told by where it runs.
+export const engineName = (engine) => (engine.on ? `${engine.model_name} (${engine.on})` : engine.model_name);
+
 export function head(state) {
-  const worst = state.engines.find((engine) => engine.state === "given_up") || state.engines.find((engine) => engine.state !== "ready");
+  const worst = state.engines.find((engine) => engine.state === "given_up" || engine.state === "out_of_service") || state.engines.find((engine) => engine.state !== "ready");
   const shown = worst ? worst.state : state.state;
   const pill = by("state");
   pill.textContent = stateWord(shown);
-  pill.className = `pill ${shown === "ready" ? "ready" : shown === "given_up" || shown === "stopped" ? "bad" : "wait"}`;
+  pill.className = `pill ${shown === "ready" ? "ready" : lost(shown) ? "bad" : "wait"}`;
   by("models").textContent = [...new Set(state.engines.map((engine) => engine.model_name))].join(", ");
   const restarts = state.engines.reduce((sum, engine) => sum + engine.restarts, 0);
   const parts = [say("uptime", seconds(state.at_unix_s - state.since_unix_s))];
@@ -60,13 +65,13 @@ export function head(state) {
 
 export function conditions(state) {
   const waiting = state.engines.filter((engine) => engine.state !== "ready");
-  const same = waiting.map((engine) => [engine.model_name, engine.state, engine.reason]);
+  const same = waiting.map((engine) => [engineName(engine), engine.state, engine.reason]);
   put(by("conditions"), [language, same, state.engines.length], () => {
     if (!state.engines.length) return el("p", { class: "notice" }, say("say_none"));
     return waiting.map((engine) => {
       const key = `say_${engine.state}`;
-      const what = knows(key) ? say(key, engine.model_name) : say("say_other", engine.model_name, engine.state);
-      const bad = engine.state === "given_up" || engine.state === "stopped";
+      const what = knows(key) ? say(key, engineName(engine)) : say("say_other", engineName(engine), engine.state);
+      const bad = lost(engine.state);
       return el("div", { class: `notice ${bad ? "bad" : ""}` }, el("strong", null, what), engine.reason && el("div", null, words(engine.reason)));
     });
   });
@@ -87,7 +92,7 @@ const pair = (label, value) => el("span", null, `${label} `, el("b", null, value
 
 function engineInstruments(engine, plan, several) {
   const now = engine.now;
-  const name = (title) => (several ? `${engine.model_name}: ${title}` : title);
+  const name = (title) => (several ? `${engineName(engine)}: ${title}` : title);
   const speed = now?.decode_tokens_per_s ?? null;
   const found = [el("div", { class: "instrument wide" }, el("h3", null, name(say("one_stream"))),
     big(digits(speed), "tok/s"), speedGauge(speed, engine.measured, plan), speedLegend(speed, engine.measured, plan),

@@ -2,19 +2,19 @@
 
 import { by, el, put, svg, table } from "./dom.js";
 import { UNKNOWN, bytes, clock, compact, count, digits, hours, knows, language, say, seconds, share, words } from "./words.js";
-import { stateWord } from "./panels.js";
+import { engineName, stateWord } from "./panels.js";
 
 export function plans(state, about) {
   if (!about) return;
   const measured = state.engines.map((engine) => engine.measured);
   put(by("plans"), [language, state.revision, measured, state.engines.map((e) => e.state)], () =>
-    about.plans.map((plan, i) => el("div", { class: "plan" }, plan ? onePlan(plan, measured[i])
+    about.plans.map((plan, i) => el("div", { class: "plan" }, plan ? onePlan(plan, measured[i], state.engines[i])
       : el("p", { class: "dim" }, say("plan_none", stateWord(state.engines[i]?.state ?? "planning"))))));
 }
 
-function onePlan(plan, measured) {
+function onePlan(plan, measured, engine) {
   return [
-    el("p", null, say(plan.slots === 1 ? "plan_summary_one" : "plan_summary", plan.model_name, plan.engine, plan.slots, count(plan.context_tokens))),
+    el("p", null, say(plan.slots === 1 ? "plan_summary_one" : "plan_summary", engine ? engineName(engine) : plan.model_name, plan.engine, plan.slots, count(plan.context_tokens))),
     el("h3", null, say("speed")), speeds(plan, measured),
     el("h3", null, say("memory_budget")), plan.devices.map(budget),
     plan.settings.length ? el("div", null, el("h3", null, say("settings")), table([[say("setting")], [say("value")], [say("because")]],
