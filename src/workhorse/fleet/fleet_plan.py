@@ -41,8 +41,7 @@ class Candidate:
     @property
     def stream_tokens_per_s(self) -> float | None:
         """Decode speed of one stream while all its slots are at work."""
-        speeds = planned_speeds(self.plan)
-        return None if speeds is None else 1 / speeds.step_s[-1]
+        return stream_speed(self.plan)
 
     @property
     def total_tokens_per_s(self) -> float | None:
@@ -127,6 +126,12 @@ class FleetPlan:
     def total_tokens_per_s(self) -> float | None:
         """Decode of all slots together; None where a plan does not know its speed."""
         return sum_known(total_of(one.plan) for one in self.replicas)
+
+
+def stream_speed(plan: Plan) -> float | None:
+    """Decode speed of one stream while all slots of an engine are at work, as forecast."""
+    speeds = planned_speeds(plan)
+    return None if speeds is None else 1 / speeds.step_s[-1]
 
 
 def total_of(plan: Plan) -> float | None:

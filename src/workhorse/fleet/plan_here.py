@@ -2,40 +2,41 @@
 
 The files need not be here: a model is planned from its header, which the head has read. What was
 probed, installed and learned on this node decides, as it does for `up`.
+
+While replicas run here, the node is seen as it was before they came: they hold the memory that the
+next plan may have, and a plan that came out differently would replace each of them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import os
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 
+from workhorse.codec import from_json, to_json, to_line
 from workhorse.config import Places, places
 from workhorse.errors import AppError
-from workhorse.fleet.fleet_plan import (
-    READING_TOKENS_PER_S,
-    Candidate,
-    NodePlans,
-    Option,
-    Place,
-    sum_known,
-)
-from workhorse.fleet.node_facts import gpu_resource, numa_resource
+from workhorse.fleet.engines_here import engines_for, option_of
+from workhorse.fleet.fleet_plan import NodePlans, Option
 from workhorse.fleet.spec import WeightsSource
-from workhorse.plan.checks import usable_gpus
-from workhorse.plan.compare import Fit, compared
-from workhorse.plan.cpus import allowed_cores
-from workhorse.plan.part import part_of, parts_of
+from workhorse.plan.what_if import Parts
 from workhorse.plan.wish import Wish
-from workhorse.records import Gpu, Machine, Model, Plan, Stored
+from workhorse.records import Machine, Model, Stored
+from workhorse.run.live_processes import birthplace
+from workhorse.run.run_file import service_files
 from workhorse.text import Text
-from workhorse.up.decide import Ask, Decision, Ground, as_tuned, look_around, wanted_of
+from workhorse.units import MIB
+from workhorse.up.decide import (
+    Ask,
+    Ground,
+    Running,
+    assumed_engine,
+    look_around,
+    wanted_of,
+)
+from workhorse.up.room import Held
 
-# Numbers of slots, the most first. More than sixteen share one KV pool so thinly that a few long
-# prompts fill it; our own judgement.
-SLOTS_TRIED = (16, 12, 8, 6, 4, 3, 2, 1)
-_WORST_FIRST: tuple[Fit, ...] = ("no", "memory", "partly", "cards")
-
-Planning = Callable[[Machine], Decision]
+REMEMBERED_LARGEST_BYTES = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +51,39 @@ class WantedModel:
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What a node is asked to plan."""
+    """What a node is asked to plan; the last three: for a machine that is not here."""
 
     models: tuple[WantedModel, ...]
     wish: Wish = field(default_factory=Wish)
     engine: str | None = None  # as `up --engine` takes it
-    machine_root: Path | None = None  # a captured machine instead of this one
     tuned: bool = True  # as `tune` has found it best on this node
+    machine_root: Path | None = None  # a capture
+    machine: Machine | None = None  # a record
+    parts: Parts | None = None  # put together from tables
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it asks for another machine."""
+        return not (self.machine_root is None and self.machine is None and self.parts is None)
+
+    @property
+    def digest(self) -> str:
+        """Its fingerprint: where weights come from decides nothing."""
+        models = tuple(
+            replace(one, weights=tuple(replace(source, urls=()) for source in one.weights))
+            for one in self.models
+        )
+        return sha256(to_line(replace(self, models=models)).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What this node planned last, and how it saw itself then."""
+
+    birthplace: str
+    request: str  # its digest
+    machine: Machine
+    plans: NodePlans
 
 
 def plan_here(request: PlanRequest, where: Places | None = None) -> NodePlans:
@@ -65,11 +92,27 @@ def plan_here(request: PlanRequest, where: Places | None = None) -> NodePlans:
     What cannot be planned is told in words: one file among several takes no other away.
     """
     where = where or places()
+    if request.elsewhere:
+        return planned(request, where, None)[0]
+    before = remembered(where) if replicas_live(where) else None
+    if before is not None and before.request == request.digest:
+        return before.plans
+    plans, machine = planned(request, where, None if before is None else before.machine)
+    if machine is not None:
+        remember(Remembered(birthplace(), request.digest, machine, plans), where)
+    return plans
+
+
+def planned(
+    request: PlanRequest, where: Places, before: Machine | None
+) -> tuple[NodePlans, Machine | None]:
+    """The plans, and the machine that they are for; `before`: seen before replicas ran on it."""
     ask = Ask(
         engine=None if request.engine is None else Path(request.engine),
         wish=request.wish,
         machine_root=request.machine_root,
-        tuned=request.tuned,
+        parts=request.parts,
+        tuned=request.tuned and request.machine is None,
     )
     options: list[Option] = []
     refused: list[Text] = []
@@ -79,20 +122,34 @@ def plan_here(request: PlanRequest, where: Places | None = None) -> NodePlans:
         try:
             refuse_absent(wanted, request)
             if pooled not in grounds:
-                asked = wanted_of(ask, wanted.model, wanted.stored)
-                grounds[pooled] = look_around(ask, where, wanted=asked)
-            engines = engines_for(grounds[pooled], wanted, ask, where)
+                grounds[pooled] = ground_for(request, ask, wanted, where, before)
+            ground = grounds[pooled]
+            engines = engines_for(ground, wanted.model, wanted.stored, ask, where)
         except AppError as error:
             refused.append(error.what)
         else:
             options.append(option_of(number, wanted.model, engines))
-    return NodePlans(tuple(options), tuple(refused))
+    machine = next((ground.machine for ground in grounds.values()), None)
+    return NodePlans(tuple(options), tuple(refused)), machine
+
+
+def ground_for(
+    request: PlanRequest, ask: Ask, wanted: WantedModel, where: Places, before: Machine | None
+) -> Ground:
+    """The machine, the engine for this format and what was learned."""
+    if request.machine is not None:
+        return Ground(request.machine, assumed_engine(request.machine), ())
+    asked = wanted_of(ask, wanted.model, wanted.stored)
+    if before is None:
+        return look_around(ask, where, wanted=asked)
+    ground = look_around(ask, where, Running(Held(), before), asked)
+    return replace(ground, machine=before)
 
 
 def refuse_absent(wanted: WantedModel, request: PlanRequest) -> None:
     """AppError for a path that nobody sends to this node and that is not here."""
     path = Path(wanted.model.path)
-    if wanted.weights or request.machine_root is not None or path.exists():
+    if wanted.weights or request.elsewhere or path.exists():
         return
     raise AppError(
         Text(f"{path} is not on this node.", f"本节点上没有 {path}。"),
@@ -100,134 +157,36 @@ def refuse_absent(wanted: WantedModel, request: PlanRequest) -> None:
     )
 
 
-def engines_for(
-    ground: Ground, wanted: WantedModel, ask: Ask, where: Places
-) -> tuple[Candidate, ...]:
-    """The engines to start together on this machine for one file, with slots that suit its speed.
-
-    In a fleet a quick card takes more requests at a time than a slow one: the most at which each
-    stream is as fast as people read, with the context and in the devices that the usual number
-    would have.
-    """
-    usual = engines_as_wished(ground, wanted, ask, where)
-    if ask.wish.slots is not None or ask.wish.purpose in ("long", "batch"):
-        return usual
-    for slots in SLOTS_TRIED:
-        asked = replace(ask, wish=replace(ask.wish, slots=slots))
-        found = engines_as_wished(ground, wanted, asked, where)
-        if suits(found, usual, wanted.model):
-            return tuple(replace(one, plan=with_slots_reason(one.plan)) for one in found)
-    return usual
+def replicas_live(where: Places) -> bool:
+    """Whether replicas of a fleet run on this node."""
+    return any(file.lives() for _, file in service_files(where.run / "replicas"))
 
 
-def suits(found: Sequence[Candidate], usual: Sequence[Candidate], model: Model) -> bool:
-    """Whether these engines give up nothing for their number of slots."""
-    fit, before = worst_fit(model, found), worst_fit(model, usual)
-    shortest = min(one.plan.context_tokens for one in usual)
-    return (
-        fit != "no"
-        and _WORST_FIRST.index(fit) >= _WORST_FIRST.index(before)
-        and all(one.plan.context_tokens >= shortest for one in found)
-        and all((one.stream_tokens_per_s or 0.0) >= READING_TOKENS_PER_S for one in found)
-    )
+def remembered(where: Places) -> Remembered | None:
+    """What was planned here since this machine was started; None: nothing that can be read."""
+    path = memory_of(where)
+    try:
+        if path.stat().st_size > REMEMBERED_LARGEST_BYTES:
+            return None
+        found = from_json(Remembered, path.read_text(encoding="utf-8"), what="plans of this node")
+    except (OSError, UnicodeDecodeError, AppError):
+        return None
+    return found if found.birthplace == birthplace() else None
 
 
-def with_slots_reason(plan: Plan) -> Plan:
-    """The plan with what decided on its slots, which nobody asked for."""
-    because = Text(
-        "The most at which each stream is still as fast as people read.",
-        "在每路仍达到阅读速度的前提下取最多。",
-    )
-    reasons = (
-        replace(one, because=because) if one.setting == "slots" else one for one in plan.reasons
-    )
-    return replace(plan, reasons=tuple(reasons))
+def remember(what: Remembered, where: Places) -> None:
+    """Write it whole or not at all; a full disk must not stop a plan."""
+    path = memory_of(where)
+    new = path.with_suffix(f".{os.getpid()}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        new.write_text(to_json(what), encoding="utf-8")
+        new.replace(path)
+    except OSError:
+        with suppress(OSError):
+            new.unlink()
 
 
-def engines_as_wished(
-    ground: Ground, wanted: WantedModel, ask: Ask, where: Places
-) -> tuple[Candidate, ...]:
-    """The engines for one file with the wished number of slots.
-
-    One for each of the smallest sets of cards that hold the whole model. Where no set does, one
-    engine with everything; in main memory one a node, or one over all of them, whichever writes
-    more in all.
-    """
-    machine = ground.machine
-
-    def planned(part: Machine) -> Decision:
-        return replace(ground, machine=part).decide(wanted.model, ask.wish, wanted.stored)
-
-    for sets in card_sets(usable_gpus(machine, ground.picked.build)):
-        fitting = sets
-        while fitting:  # who shares a node's CPUs and memory depends on who is left out
-            plans = [planned(part).plan for part in parts_of(machine, fitting)]
-            fits = [compared(wanted.model, plan).fit == "cards" for plan in plans]
-            if all(fits):
-                return tuple(candidate(machine, plan) for plan in plans)
-            fitting = tuple(one for one, good in zip(fitting, fits, strict=True) if good)
-    whole = planned(machine)
-    with suppress(AppError):  # a build or a file that was tuned with may have gone
-        whole = as_tuned(whole, replace(ask, model=wanted.model.path), where, wanted.stored)
-    one = (candidate(machine, whole.plan),)
-    nodes = sorted(allowed_cores(machine))
-    if whole.plan.gpu_indexes or len(nodes) < 2:
-        return one
-    each = [planned(part_of(machine, (), (node,))).plan for node in nodes]
-    return more_in_all(one, tuple(candidate(machine, plan) for plan in each))
-
-
-def card_sets(cards: Sequence[Gpu]) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """The cards in ever larger equal sets: neighbours of one memory node stay together."""
-    order = sorted(cards, key=lambda gpu: (gpu.numa_node or 0, gpu.index))
-    indexes = tuple(gpu.index for gpu in order)
-    for size in (n for n in range(1, len(indexes) + 1) if len(indexes) % n == 0):
-        yield tuple(indexes[start : start + size] for start in range(0, len(indexes), size))
-
-
-def more_in_all(
-    first: tuple[Candidate, ...], second: tuple[Candidate, ...]
-) -> tuple[Candidate, ...]:
-    """Whichever can run and writes more in all; the first when that is not known."""
-    if any(one.plan.verdict.blocked for one in second):
-        return first
-    if any(one.plan.verdict.blocked for one in first):
-        return second
-    one, other = (sum_known(each.total_tokens_per_s for each in way) for way in (first, second))
-    return second if other is not None and other > (one or 0.0) else first
-
-
-def candidate(machine: Machine, plan: Plan) -> Candidate:
-    """The engine of a plan, with what it claims of the node.
-
-    Cards that hold everything leave the memory's bandwidth to others; weights in main memory
-    take all of it.
-    """
-    needs = {gpu_resource(index): 1.0 for index in plan.gpu_indexes}
-    nodes = plan.memory_nodes
-    if not plan.gpu_indexes or reads_memory(plan):
-        every = tuple(sorted(allowed_cores(machine))) or (0,)
-        needs |= {numa_resource(node): 1.0 for node in nodes or every}
-    place = Place(plan.gpu_indexes, nodes if nodes or plan.gpu_indexes else None)
-    return Candidate(place, plan, needs)
-
-
-def reads_memory(plan: Plan) -> bool:
-    """Whether weights that each token reads lie in main memory."""
-    return any(
-        placed.device == "RAM" and placed.group in ("layers", "experts", "output")
-        for placed in plan.placement
-    )
-
-
-def worst_fit(model: Model, engines: Sequence[Candidate]) -> Fit:
-    """How the engine fits that fits worst."""
-    return min((compared(model, one.plan).fit for one in engines), key=_WORST_FIRST.index)
-
-
-def option_of(number: int, model: Model, engines: tuple[Candidate, ...]) -> Option:
-    """What a node does with one file."""
-    row, fit = compared(model, engines[0].plan), worst_fit(model, engines)
-    return Option(
-        number, row.name, row.quantisation, row.bits_a_weight, row.weight_bytes, fit, engines
-    )
+def memory_of(where: Places) -> Path:
+    """The file in which the latest plans are kept."""
+    return where.data / "fleet" / "plans.json"

@@ -107,7 +107,7 @@ def over_cards(
         expert_layers=0,
         lazy=course.placed.cut.lazy,
     )
-    if placed is None:
+    if placed is None or len(placed.cards) < 2:  # all but one of them are full
         return None
     readers = readers_of(machine, placed, course.cpu, course.pages)
     setup = setup_for(
