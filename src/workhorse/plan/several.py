@@ -166,7 +166,7 @@ class _Search:
 
     def part(self, gpus: Sequence[int], nodes: tuple[int, ...]) -> Machine:
         """The machine with these cards alone, all of its CPUs and memory left."""
-        if not self.asked.anything and len(gpus) == len(self.machine.gpus):
+        if self.asked.gpus is None and len(gpus) == len(self.cards):
             return self.machine
         return part_of(self.machine, gpus, nodes)
 
