@@ -31,10 +31,15 @@ def files_of(plan: Plan) -> tuple[Path, ...]:
     All parts of a split model, all of a checkpoint, and the projector. Raises AppError when one
     is not there.
     """
-    model = Path(plan.model_path)
+    projector = None if plan.projector is None else Path(plan.projector.path)
+    return model_files(Path(plan.model_path), projector)
+
+
+def model_files(model: Path, projector: Path | None = None) -> tuple[Path, ...]:
+    """The same for a model of which there is no plan yet."""
     found = _checkpoint_files(model) if model.is_dir() else _parts(model)
-    if plan.projector is not None:
-        found.append(Path(plan.projector.path))
+    if projector is not None:
+        found.append(projector)
     missing = next((path for path in found if not path.is_file()), None)
     if missing is not None or not found:
         raise AppError(
