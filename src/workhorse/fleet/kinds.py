@@ -240,11 +240,11 @@ def unusable(one: NodeFound) -> NotUsed | None:
     if one.plans is None:
         why = one.why or Text("It could not be asked.", "无法查询该节点。")
         return resting(node, why, Text("Ask again.", "请重试。"))
-    return None if runnable(one.plans) else nothing_runs(node, one.plans)
+    return None if runnable(one.plans) else resting(node, *why_nothing_runs(one.plans))
 
 
-def nothing_runs(node: Node, plans: NodePlans) -> NotUsed:
-    """A node on which none of the files runs."""
+def why_nothing_runs(plans: NodePlans) -> tuple[Text, Text]:
+    """Why none of the files runs on a node, and what would help."""
     blockers = [
         finding
         for option in plans.options
@@ -253,9 +253,8 @@ def nothing_runs(node: Node, plans: NodePlans) -> NotUsed:
         if finding.level == "blocker"
     ]
     if blockers:  # of the last file that was offered, the smallest as a rule
-        return resting(node, blockers[-1].seen, blockers[-1].remedy)
-    return resting(
-        node,
+        return blockers[-1].seen, blockers[-1].remedy
+    return (
         next(iter(plans.refused), Text("No file was offered.", "没有可用的文件。")),
         Text(
             "`workhorse doctor` on that node says more.",

@@ -19,7 +19,6 @@ from workhorse.errors import AppError
 from workhorse.fleet.engines_here import engines_for, option_of
 from workhorse.fleet.fleet_plan import NodePlans, Option
 from workhorse.fleet.spec import WeightsSource
-from workhorse.plan.what_if import Parts
 from workhorse.plan.wish import Wish
 from workhorse.records import Machine, Model, Stored
 from workhorse.run.live_processes import birthplace
@@ -51,7 +50,7 @@ class WantedModel:
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What a node is asked to plan; the last three: for a machine that is not here."""
+    """What a node is asked to plan; the last two: for a machine that is not here."""
 
     models: tuple[WantedModel, ...]
     wish: Wish = field(default_factory=Wish)
@@ -59,12 +58,11 @@ class PlanRequest:
     tuned: bool = True  # as `tune` has found it best on this node
     machine_root: Path | None = None  # a capture
     machine: Machine | None = None  # a record
-    parts: Parts | None = None  # put together from tables
 
     @property
     def elsewhere(self) -> bool:
         """Whether it asks for another machine."""
-        return not (self.machine_root is None and self.machine is None and self.parts is None)
+        return self.machine_root is not None or self.machine is not None
 
     @property
     def digest(self) -> str:
@@ -111,7 +109,6 @@ def planned(
         engine=None if request.engine is None else Path(request.engine),
         wish=request.wish,
         machine_root=request.machine_root,
-        parts=request.parts,
         tuned=request.tuned and request.machine is None,
     )
     options: list[Option] = []
