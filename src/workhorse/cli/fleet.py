@@ -13,6 +13,18 @@ SUB_COMMANDS: dict[str, Text] = {
         "把本机设为集群的主节点，其他节点由此加入",
     ),
     "join": Text("make this machine a node of a fleet", "让本机加入集群"),
+    "slurm": Text(
+        "write the batch script that makes a fleet of the nodes of a Slurm job",
+        "生成批处理脚本，把 Slurm 作业的各节点组成集群",
+    ),
+    "up": Text(
+        "serve a model on all nodes of the fleet, from its head", "在主节点上用整个集群提供模型服务"
+    ),
+    "status": Text("how nodes and replicas are", "查看节点与副本的状态"),
+    "drain": Text(
+        "take a node out of use without losing an answer, or let it back",
+        "排空节点（不丢失任何回答），或恢复使用",
+    ),
     "leave": Text(
         "end this machine's node: what the fleet started here, and nothing else",
         "让本机退出集群：只结束集群在本机启动的进程",
