@@ -10,7 +10,6 @@ from workhorse.engines.adapter import adapter_for
 from workhorse.errors import EXIT_NO, AppError
 from workhorse.records import Plan
 from workhorse.run.address import Address
-from workhorse.run.live_processes import LiveProcess, read_process
 from workhorse.run.process import EngineProcess
 from workhorse.run.supervisor import Status, Supervisor
 from workhorse.text import Text
@@ -72,18 +71,9 @@ class EngineChild:
         """Whether it is ready and has an owner that watches it."""
         return self.address is not None and self._supervisor.owned
 
-    def live_process(self) -> LiveProcess | None:
-        """Its process as it can be known again."""
-        return None if self.pid is None else read_process(self.pid)
-
     async def stop(self) -> None:
         """End it in order; safe at any time and more than once."""
         await self._supervisor.stop()
-
-    def kill(self) -> None:
-        """End it at once, and all that it started."""
-        if self._supervisor.process is not None:
-            self._supervisor.process.kill()
 
     def _changed(self, status: Status) -> None:
         if status.state == "given_up":

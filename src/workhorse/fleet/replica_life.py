@@ -12,7 +12,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,7 +35,6 @@ from workhorse.fleet.weights_files import plan_with
 from workhorse.fleet.weights_share import WeightsShare
 from workhorse.records import Plan
 from workhorse.run.address import Address
-from workhorse.run.live_processes import LiveProcess
 from workhorse.serve.backend import images_of
 from workhorse.settings import SupervisionSettings
 from workhorse.text import Text
@@ -69,6 +68,7 @@ class ReplicaLife:
         *,
         leave: Callable[[int], object] = os._exit,
         budget_s: float = BUDGET_S,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.spec, self.node = spec, node
         self.boot = secrets.token_hex(8)
@@ -79,9 +79,10 @@ class ReplicaLife:
             address=lambda: self.address,
             facts=self.facts,
         )
-        self._where, self._leave, self._budget_s = where, leave, budget_s
+        self._where, self._leave = where, leave
+        self._budget_s, self._sleep = budget_s, sleep
         self._folder = where.run / "replicas"
-        self._written = WrittenDown(self._folder, self._processes, None)
+        self._written = WrittenDown(self._folder, tuple, None)
         self._share: WeightsShare | None = None
         self._child: EngineChild | None = None
         self._record = ReplicaRecord("")
@@ -125,9 +126,9 @@ class ReplicaLife:
     async def _wait_for_turn(self) -> None:
         wait_s = delay_s(self._record, time.time())
         if wait_s is not None:
-            await asyncio.sleep(wait_s)
+            await self._sleep(wait_s)
             return
-        await asyncio.sleep(CRASH_LOOP_PAUSE_S)
+        await self._sleep(CRASH_LOOP_PAUSE_S)
         reason = self._record.reason or Text("no reason is known", "原因不明")
         raise AppError(
             Text(
@@ -222,10 +223,6 @@ class ReplicaLife:
     def _note_death(self, reason: Text, ran_s: float) -> None:
         self._record = after_death(self._record, time.time(), ran_s, reason)
         write_record(self._folder, self.spec.name, self._record)
-
-    def _processes(self) -> tuple[LiveProcess, ...]:
-        found = None if self._child is None else self._child.live_process()
-        return () if found is None else (found,)
 
     @property
     def _log_path(self) -> Path:

@@ -51,7 +51,12 @@ class Replica:
 
     def __serve_build_asgi_app__(self) -> Any:
         """The application behind the replica's port; Serve asks before `reconfigure`."""
-        return self._app
+
+        # Not the method itself: uvicorn would take it for an application of ASGI 2.
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await self._app(scope, receive, send)
+
+        return app
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
