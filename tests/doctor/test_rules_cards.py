@@ -27,6 +27,7 @@ from workhorse.records import (
     KernelEvent,
     Limits,
     Machine,
+    PeerCopy,
     RetiredPages,
 )
 from workhorse.units import GIB, MIB
@@ -37,6 +38,11 @@ REDIRECTING = replace(BARE_METAL, acs_redirect=True)
 
 def two(path: str, *, peer: bool | None = True, **facts: object) -> Machine:
     return with_cards(card(0), card(1), gpu_links=(pair(path, peer=peer),), **facts)
+
+
+def tried(copy: PeerCopy) -> Machine:
+    link = replace(pair("SYS", peer=True), copies=(copy,))
+    return with_cards(card(0), card(1), gpu_links=(link,))
 
 
 def bus_line(address: str, times: int = 1) -> KernelEvent:
@@ -78,6 +84,10 @@ RULES: list[tuple[str, Machine, Machine]] = [
      server(gpus=(card(numa_node=0),), limits=Limits(tuple(range(14)), None, None, None))),
     ("link.cards-apart",
      with_cards(card(0), card(1, numa_node=1)), with_cards(card(0), card(1))),
+    ("link.peer-wrong", tried(PeerCopy(True, False)), tried(PeerCopy(True, True, 9e9, 2e-6))),
+    ("link.peer-hangs",
+     tried(PeerCopy(False, None, failure="hangs")),
+     tried(PeerCopy(True, None, failure="cuInit: CUDA_ERROR_UNKNOWN"))),
     ("link.no-peer", two("SYS", peer=False), two("SYS", peer=True)),
     ("link.no-nvlink",
      with_cards(*(card(i, name="Tesla V100-SXM2-16GB") for i in (0, 1)), gpu_links=(pair("SYS"),)),

@@ -138,3 +138,20 @@ def test_what_is_not_known_takes_one_line(capsys: pytest.CaptureFixture[str]) ->
     out = shown(capsys, "texts/two_nodes")
     assert "Settings of the kernel, not known: governor" in out
     assert "? Which CPUs share a physical core is inferred" in out
+
+
+def test_copies_between_cards_that_were_tried_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = packed("two_v100")
+    copies = [
+        {"direct": False, "right": True, "bytes_per_s": 9.4e9, "latency_s": 15e-6},
+        {"direct": True, "right": False},
+    ]
+    files["measured.json"] = {"links": [{"first": 0, "second": 1, "copies": copies}]}
+    tried = tmp_path / "tried.json"
+    tried.write_text(json.dumps(files), encoding="utf-8")
+    assert main(["probe", "--root", str(tried), "--lang", "en"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "0–1 through main memory 9.40 GB/s 15 µs right" in out
+    assert "0–1 direct — — WRONG" in out

@@ -25,6 +25,7 @@ from workhorse.records import (
     GpuLink,
     Machine,
     Model,
+    PeerCopy,
     Plan,
     Several,
 )
@@ -216,6 +217,36 @@ def test_what_the_engine_cannot_split_is_not_offered() -> None:
         found = several(host, model, build=engine)
         assert found.split == "layer"
         assert any("tensor" in r.option and said in r.because.en for r in found.rejected)
+
+
+def test_cards_between_which_copies_are_lost_are_not_used_together() -> None:
+    host = probe(CAPTURES / "two_v100.json")
+    for copy, taken in (
+        (PeerCopy(False, False), (0,)),
+        (PeerCopy(False, None, failure="hangs"), (0,)),
+        (PeerCopy(True, False), (0, 1)),  # layers are handed on through main memory
+        (PeerCopy(False, True, 9e9, 15e-6), (0, 1)),
+    ):
+        links = tuple(replace(link, copies=(copy,)) for link in host.gpu_links)
+        found = several(replace(host, gpu_links=links), seven_b())
+        assert found.gpus == (taken,)
+        lost = [r.option for r in found.rejected if "do not arrive" in r.because.en]
+        assert any("tensor" in option for option in lost) == (copy.direct and taken == (0, 1))
+        assert bool(lost) == (copy.right is not True)
+
+
+def test_a_measured_link_is_what_the_forecast_goes_by() -> None:
+    host = probe(CAPTURES / "two_v100.json")
+    slow = PeerCopy(False, True, 1e9, 15e-6)
+    links = tuple(replace(link, copies=(slow,)) for link in host.gpu_links)
+    usual, measured = (
+        next(way for way in several(machine, seven_b()).ways if way.split == "tensor")
+        for machine in (host, replace(host, gpu_links=links))
+    )
+    assert "measured here" in measured.transfers[0].source.en
+    assert measured.transfers[0].seconds > usual.transfers[0].seconds
+    assert measured.prefill_tokens_per_s and usual.prefill_tokens_per_s
+    assert measured.prefill_tokens_per_s.value < usual.prefill_tokens_per_s.value / 2
 
 
 def test_unequal_cards_the_fast_one_serves_and_the_small_ones_are_told() -> None:

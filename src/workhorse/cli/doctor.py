@@ -116,6 +116,7 @@ def read(args: argparse.Namespace) -> Machine:
         return probe(
             disk_path=folder or places().models,
             measure_s=0.0 if args.quick else 1.0,
+            peers=True,
             on_progress=lambda share: bar.step(round(share * 100), 100),
         )
 

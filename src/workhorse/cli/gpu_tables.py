@@ -16,6 +16,12 @@ NO_GPUS = Text("none found", "未发现")
 NONE_USABLE = Text("none usable: see below", "没有可用的：见下文")
 NOTHING = Text("nothing", "无")
 GPU = same("GPU")
+DIRECT, STAGED = Text("direct", "直接"), Text("through main memory", "经内存")
+ARRIVES = {
+    True: Text("right", "正确"),
+    False: Text("WRONG", "错误"),
+    None: Text("not known", "未知"),
+}
 
 
 def print_gpus(machine: Machine, language: Language) -> None:
@@ -99,6 +105,34 @@ def print_links(machine: Machine, language: Language) -> None:
         "括号内：不能直接互访，及驱动给出的原因",
     )
     console().print(f"  {legend.in_language(language)}", style="dim", markup=False)
+
+
+def print_peer_copies(machine: Machine, language: Language) -> None:
+    """What was tried of copies between GPUs: how fast, and whether they arrive."""
+    rows = [
+        (
+            f"{link.first}–{link.second}",
+            (DIRECT if copy.direct else STAGED).in_language(language),
+            UNKNOWN if copy.bytes_per_s is None else show_bandwidth(copy.bytes_per_s),
+            UNKNOWN if copy.latency_s is None else f"{copy.latency_s * 1e6:.0f} µs",
+            ARRIVES[copy.right].in_language(language) if copy.failure is None else copy.failure,
+        )
+        for link in machine.gpu_links
+        for copy in link.copies
+    ]
+    if rows:
+        print_table(
+            Text("Copies between GPUs", "GPU 之间的拷贝"),
+            (
+                Text("GPUs", "GPU"),
+                Text("way", "方式"),
+                Text("speed", "速度"),
+                Text("4 KiB take", "4 KiB 用时"),
+                Text("arrives", "数据"),
+            ),
+            rows,
+            language,
+        )
 
 
 def print_gpu_processes(machine: Machine, language: Language) -> None:

@@ -4,7 +4,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from workhorse.cli.gpu_tables import print_gpu_processes, print_gpus, print_links
+from workhorse.cli.gpu_tables import (
+    print_gpu_processes,
+    print_gpus,
+    print_links,
+    print_peer_copies,
+)
 from workhorse.cli.probe_tables import (
     cpu_rows,
     limit_rows,
@@ -77,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
             args.root,
             disk_path=places().data,
             measure_s=0.0 if args.no_measure else 1.0,
+            peers=True,
             on_progress=lambda share: bar.step(round(share * 100), 100),
         )
     if args.json:
@@ -106,6 +112,7 @@ def print_machine(machine: Machine, language: Language) -> None:
     print_facts(Text("Limits of this process", "本进程的限制"), limit_rows(machine), language)
     print_gpus(machine, language)
     print_links(machine, language)
+    print_peer_copies(machine, language)
     print_gpu_processes(machine, language)
     print_facts(
         Text("Settings of the kernel", "内核设置"), settings_rows(machine, language), language

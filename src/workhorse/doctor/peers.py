@@ -1,10 +1,11 @@
 """How cards reach each other and the CPUs: nodes, NVLink, peer access, IOMMU and ACS."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from workhorse.doctor.opinion import Opinion, alike, finding, is_rpm_based, is_virtual, named
-from workhorse.records import Finding, Gpu, GpuLink, Machine
+from workhorse.records import Finding, Gpu, GpuLink, Machine, PeerCopy
 from workhorse.text import Text
+from workhorse.units import show_bandwidth
 
 
 def judge_peers(machine: Machine) -> Opinion:
@@ -25,6 +26,7 @@ def judge_peers(machine: Machine) -> Opinion:
     good = None
     if len(machine.gpus) > 1:
         if machine.gpu_links:
+            findings += [*lost_copies(machine), *hanging_copies(machine)]
             findings += [*no_peer(machine), *no_nvlink(machine), *detours(machine)]
             good = good_peers(machine)
         else:
@@ -116,6 +118,52 @@ def no_peer(machine: Machine) -> Iterator[Finding]:
     )
 
 
+def lost_copies(machine: Machine) -> Iterator[Finding]:
+    """Pairs between which something else arrived than was sent, and no error was told."""
+    yield from bad_copies(
+        machine,
+        "link.peer-wrong",
+        lambda copy: copy.right is False,
+        Text("arrive with wrong data", "到达的数据是错的"),
+    )
+
+
+def hanging_copies(machine: Machine) -> Iterator[Finding]:
+    """Pairs between which a copy never ended."""
+    yield from bad_copies(
+        machine,
+        "link.peer-hangs",
+        lambda copy: copy.failure == "hangs",
+        Text("never end", "永不结束"),
+    )
+
+
+def bad_copies(
+    machine: Machine, code: str, bad: Callable[[PeerCopy], bool], how: Text
+) -> Iterator[Finding]:
+    """The pairs of which a copy went so. Those through main memory block: any split needs them."""
+    for direct in (False, True):
+        pairs = [
+            link
+            for link in machine.gpu_links
+            if any(bad(copy) for copy in link.copies if copy.direct == direct)
+        ]
+        if not pairs:
+            continue
+        listed = ", ".join(f"{link.first}–{link.second}" for link in pairs[:6])
+        listed += " …" if len(pairs) > 6 else ""
+        kind = Text("Direct copies", "直接拷贝") if direct else Text("Copies", "拷贝")
+        yield finding(
+            code,
+            Text(
+                f"{kind.en} between GPU {listed} {how.en}.",
+                f"GPU {listed} 之间的{kind.zh}{how.zh}。",
+            ),
+            evidence=link_lines(machine),
+            level="warning" if direct else "blocker",
+        )
+
+
 def no_nvlink(machine: Machine) -> Iterator[Finding]:
     """SXM cards, made for NVLink, of which no two are linked."""
     made_for_it = [gpu for gpu in machine.gpus if "SXM" in gpu.name.upper()]
@@ -174,7 +222,18 @@ def link_line(pair: GpuLink) -> str:
     """One pair: `0-1 NVLINK x2, peer`."""
     count = f" x{pair.nvlinks}" if pair.nvlinks else ""
     peer = {True: ", peer", False: ", no peer", None: ""}[pair.peer_access]
-    return f"{pair.first}-{pair.second} {pair.path}{count}{peer}"
+    said = "".join(f", {copy_line(copy)}" for copy in pair.copies)
+    return f"{pair.first}-{pair.second} {pair.path}{count}{peer}{said}"
+
+
+def copy_line(copy: PeerCopy) -> str:
+    """One copy that was tried: `staged 9.4 GB/s 15 µs right`."""
+    way = "direct" if copy.direct else "staged"
+    if copy.right is None:
+        return f"{way} {copy.failure or 'not tried'}"
+    rate = "" if copy.bytes_per_s is None else f" {show_bandwidth(copy.bytes_per_s)}"
+    delay = "" if copy.latency_s is None else f" {copy.latency_s * 1e6:.0f} µs"
+    return f"{way}{rate}{delay} {'right' if copy.right else 'WRONG'}"
 
 
 def good_peers(machine: Machine) -> Text | None:

@@ -268,12 +268,17 @@ class _Card:
         return event
 
     def _call(self, name: str, *arguments: object) -> None:
-        try:
-            code = getattr(self._cuda, name)(*arguments)
-        except AttributeError:
-            raise CudaError(f"{name} is not in this driver's libcuda") from None
-        if code != 0:
-            raise CudaError(f"{name}: {_error_name(self._cuda, code)}")
+        cuda_call(self._cuda, name, *arguments)
+
+
+def cuda_call(cuda: Any, name: str, *arguments: object) -> None:
+    """Call a function of libcuda; CudaError with the driver's name of what went wrong."""
+    try:
+        code = getattr(cuda, name)(*arguments)
+    except AttributeError:
+        raise CudaError(f"{name} is not in this driver's libcuda") from None
+    if code != 0:
+        raise CudaError(f"{name}: {_error_name(cuda, code)}")
 
 
 def _error_name(cuda: Any, code: int) -> str:
@@ -349,16 +354,21 @@ def _go_near(pci_address: str) -> None:
         os.sched_setaffinity(0, near)
 
 
-def main() -> None:
-    """The child: requests on stdin, one answer a line on stdout as soon as it is known."""
-    requests = msgspec.json.decode(sys.stdin.buffer.read(), type=tuple[CopyRequest, ...])
+def load_cuda() -> tuple[Any, str]:
+    """The driver's library, which sees every card; None and the loader's words without it."""
     # Cards that the user's shell hides from CUDA are still this machine's.
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     try:
-        cuda: Any = ctypes.CDLL("libcuda.so.1")
+        return ctypes.CDLL("libcuda.so.1"), ""
     except OSError as error:
-        cuda, missing = None, str(error)
+        return None, str(error)
+
+
+def main() -> None:
+    """The child: requests on stdin, one answer a line on stdout as soon as it is known."""
+    requests = msgspec.json.decode(sys.stdin.buffer.read(), type=tuple[CopyRequest, ...])
+    cuda, missing = load_cuda()
     with contextlib.suppress(pynvml.NVMLError):  # without it the link stays unknown
         pynvml.nvmlInit()
     for request in requests:

@@ -11,11 +11,12 @@ import msgspec
 
 from workhorse.machine.files import HostFiles
 from workhorse.machine.kernel_text import NUMBER_MAX, words
-from workhorse.records import Bandwidth, CopyBandwidth, Disk, Gpu, Machine
+from workhorse.records import Bandwidth, CopyBandwidth, Disk, Gpu, Machine, PeerCopy
 from workhorse.text import Text
 
 MEASURED_CAPTURE = "measured.json"
 _COUNT_MAX = 256
+_LINKS_MAX = 64 * 63 // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +30,22 @@ class MeasuredGpu:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredLink:
+    """The copies between two GPUs that were tried."""
+
+    first: int
+    second: int
+    copies: tuple[PeerCopy, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """Bandwidths of memory and GPUs, and the disk where models would lie."""
 
     bandwidths: tuple[Bandwidth, ...] = ()
     gpus: tuple[MeasuredGpu, ...] = ()
     disks: tuple[Disk, ...] = ()
+    links: tuple[MeasuredLink, ...] = ()
 
 
 def measured_of(machine: Machine) -> Measured:
@@ -44,7 +55,12 @@ def measured_of(machine: Machine) -> Measured:
         for gpu in machine.gpus
         if gpu.copies or gpu.pcie_width_loaded is not None
     )
-    return Measured(machine.memory.bandwidths, gpus, machine.disks)
+    links = tuple(
+        MeasuredLink(link.first, link.second, link.copies)
+        for link in machine.gpu_links
+        if link.copies
+    )
+    return Measured(machine.memory.bandwidths, gpus, machine.disks, links)
 
 
 def read_measured(files: HostFiles) -> tuple[Measured, tuple[Text, ...]]:
@@ -69,12 +85,14 @@ def read_measured(files: HostFiles) -> tuple[Measured, tuple[Text, ...]]:
         ),
         gpus=tuple(map(_gpu, measured.gpus[:_COUNT_MAX])),
         disks=tuple(map(_disk, measured.disks[:_COUNT_MAX])),
+        links=tuple(map(_link, measured.links[:_LINKS_MAX])),
     ), ()
 
 
 def with_measured(machine: Machine, measured: Measured) -> Machine:
     """The Machine with the figures that were measured of it."""
     of = {gpu.index: gpu for gpu in measured.gpus}
+    tried = {(link.first, link.second): link.copies for link in measured.links}
     learned = dict(machine.learned_from)
     if measured.bandwidths:
         learned["bandwidths"] = f"{MEASURED_CAPTURE}, each by its method"
@@ -85,6 +103,10 @@ def with_measured(machine: Machine, measured: Measured) -> Machine:
         memory=replace(machine.memory, bandwidths=measured.bandwidths),
         gpus=tuple(
             _with_copies(gpu, of[gpu.index]) if gpu.index in of else gpu for gpu in machine.gpus
+        ),
+        gpu_links=tuple(
+            replace(link, copies=tried.get((link.first, link.second), link.copies))
+            for link in machine.gpu_links
         ),
         disks=measured.disks,
         learned_from=learned,
@@ -115,6 +137,21 @@ def _gpu(gpu: MeasuredGpu) -> MeasuredGpu:
     )
 
 
+def _link(link: MeasuredLink) -> MeasuredLink:
+    return replace(
+        link,
+        copies=tuple(
+            replace(
+                copy,
+                bytes_per_s=copy.bytes_per_s if _rate(copy.bytes_per_s) else None,
+                latency_s=copy.latency_s if _seconds(copy.latency_s) else None,
+                failure=words(copy.failure),
+            )
+            for copy in link.copies[:4]
+        ),
+    )
+
+
 def _disk(disk: Disk) -> Disk:
     return replace(
         disk,
@@ -130,6 +167,11 @@ def _disk(disk: Disk) -> Disk:
 def _rate(value: float | None) -> bool:
     """Whether it can be bytes a second: positive, and below what any part has (2026-11)."""
     return value is not None and math.isfinite(value) and 0 < value < 1e15
+
+
+def _seconds(value: float | None) -> bool:
+    """Whether it can be how long a small copy takes."""
+    return value is not None and math.isfinite(value) and 0 < value < 60
 
 
 def _whole(value: int | None, *, high: int = NUMBER_MAX) -> int | None:

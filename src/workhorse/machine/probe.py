@@ -22,6 +22,7 @@ from workhorse.machine.memory import read_memory
 from workhorse.machine.numa import read_nodes
 from workhorse.machine.nvml import NVML_CAPTURE, ask_driver, read_answers
 from workhorse.machine.open_root import open_files
+from workhorse.machine.p2p import measure_peers
 from workhorse.machine.settings import read_settings
 from workhorse.machine.software import read_software
 from workhorse.machine.system import ask_running, read_note, read_system
@@ -37,6 +38,7 @@ def probe(
     *,
     disk_path: Path | None = None,
     measure_s: float = 1.0,
+    peers: bool = False,
     on_progress: Callable[[float], None] | None = None,
 ) -> Machine:
     """What is here: facts, each with its source; what could not be read is None and a doubt.
@@ -44,13 +46,14 @@ def probe(
     `root` is `/` for this machine, the top of a captured tree, a packed capture (a JSON file), or
     texts of commands: of these nothing is measured and the running kernel is asked nothing.
     `disk_path` is a path whose file system matters. Memory bandwidth is read for `measure_s`
-    seconds (longer on several nodes), the disk for half a second; 0 leaves both out.
+    seconds (longer on several nodes), the disk for half a second; 0 leaves both out. With `peers`
+    copies from card to card are tried too: not on the way to a service, since they can hang.
     `on_progress` is told the share of the measuring done.
 
     Raises AppError when `root` is no machine's directory, no capture and no known text.
     """
     return probe_and_record(
-        root, disk_path=disk_path, measure_s=measure_s, on_progress=on_progress
+        root, disk_path=disk_path, measure_s=measure_s, peers=peers, on_progress=on_progress
     )[0]
 
 
@@ -59,6 +62,7 @@ def probe_and_record(
     *,
     disk_path: Path | None = None,
     measure_s: float = 1.0,
+    peers: bool = False,
     on_progress: Callable[[float], None] | None = None,
 ) -> tuple[Machine, RecordedFiles]:
     """What `probe` finds, and what it read for that: `capture.save_capture` writes it down."""
@@ -88,6 +92,9 @@ def probe_and_record(
     )
     if measure_s > 0:
         machine = _with_disk_speeds(_measured(machine, measure_s, on_progress))
+    if measure_s > 0 and peers:
+        links, doubts = measure_peers(machine.gpus, machine.gpu_links)
+        machine = replace(machine, gpu_links=links, doubts=(*machine.doubts, *doubts))
     return machine, recorded
 
 

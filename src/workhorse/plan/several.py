@@ -13,7 +13,7 @@ from workhorse.plan.checks import usable_gpus
 from workhorse.plan.cpus import allowed_cores, allowed_memory
 from workhorse.plan.part import part_of, parts_of
 from workhorse.plan.several_groups import groups_of
-from workhorse.plan.several_spread import Within, spread
+from workhorse.plan.several_spread import Within, lost_copies, spread
 from workhorse.plan.several_tried import (
     Tried,
     bandwidth_of,
@@ -150,6 +150,11 @@ class _Search:
         all_nodes = tuple(node.index for node in self.machine.nodes)
         whole = tuple(gpu.index for gpu in self.cards)
         usual = self.plan_for(self.part(whole, all_nodes), self.wish)
+        lost = lost_copies(self.machine, usual.gpu_indexes, direct=False)
+        if lost is not None:
+            named = ", ".join(map(str, usual.gpu_indexes))
+            self.rejected.append(Rejected(f"layer split over GPU {named}", lost))
+            usual = self.plan_for(self.part(usual.gpu_indexes[:1], all_nodes), self.wish)
         found = {usual.gpu_indexes: usual}
         kinds = {(gpu.name, gpu.memory_total_bytes) for gpu in self.cards}
         if usual.gpu_indexes and not reads_ram(usual) and len(kinds) > 1:
@@ -157,7 +162,8 @@ class _Search:
             for count in range(1, len(fastest) + 1):
                 some = tuple(gpu.index for gpu in fastest[:count])
                 plan = self.plan_for(self.part(some, all_nodes), self.wish)
-                if whole_on_cards(plan) and same_room(plan, usual):
+                arrives = lost_copies(self.machine, plan.gpu_indexes, direct=False) is None
+                if whole_on_cards(plan) and same_room(plan, usual) and arrives:
                     found.setdefault(plan.gpu_indexes, plan)
                     break
         ways = [Tried(within, within, (plan,)) for plan in found.values()

@@ -15,7 +15,7 @@ from workhorse.plan.readers import readers_of
 from workhorse.plan.speed import Experience, Reader, forecast, setup_for
 from workhorse.plan.speed.transfers import CardLink, Shared, slowest_link
 from workhorse.plan.wish import Wish
-from workhorse.records import BudgetLine, EngineBuild, Gpu, Machine, Model, Plan, Rejected
+from workhorse.records import BudgetLine, EngineBuild, Gpu, Machine, Model, PeerCopy, Plan, Rejected
 from workhorse.text import Text
 
 Within = Literal["one", "layer", "row", "tensor"]
@@ -46,6 +46,9 @@ def spread(
     rule = next((r for r in split_rules(mode) if r.refuses(build, model)), None)
     if rule is not None:
         return Rejected(named, rule.words)
+    lost = lost_copies(machine, gpus, direct=mode == "tensor")
+    if lost is not None:
+        return Rejected(named, lost)
     heads = min((a.kv_heads for a in model.attention if a is not None), default=None)
     if mode == "tensor" and heads is not None and len(gpus) > heads:
         return Rejected(
@@ -83,6 +86,29 @@ def spread(
     shared = Shared(mode, shares_of(course.placed), link)  # type: ignore[arg-type]
     made = shared_plan(part, model, plan, course, shared, history)
     return Spread(made, unproven(mode, cards, link, model))
+
+
+def lost_copies(machine: Machine, gpus: Sequence[int], *, direct: bool) -> Text | None:
+    """Why nothing may be handed between these cards: a copy was tried and did not arrive.
+
+    `direct`: NCCL, which a build may have, reads the other card's memory.
+    """
+    for link in machine.gpu_links:
+        if link.first not in gpus or link.second not in gpus:
+            continue
+        bad = [c for c in link.copies if (direct or not c.direct) and is_lost(c)]
+        if bad:
+            return Text(
+                f"Copies between GPU {link.first} and {link.second} do not arrive as they were "
+                "sent (`workhorse doctor`).",
+                f"GPU {link.first} 与 {link.second} 之间的拷贝不可靠（见 `workhorse doctor`）。",
+            )
+    return None
+
+
+def is_lost(copy: PeerCopy) -> bool:
+    """True when wrong data arrived, or the copy never ended."""
+    return copy.right is False or copy.failure == "hangs"
 
 
 def over_cards(

@@ -16,6 +16,7 @@ from workhorse.records.gpu import (
     GpuLink,
     GpuProcess,
     GpuTrouble,
+    PeerCopy,
     RetiredPages,
     RowRemaps,
 )
@@ -124,6 +125,7 @@ __all__ = [
     "Memory",
     "Model",
     "NumaNode",
+    "PeerCopy",
     "Placed",
     "Plan",
     "Pool",

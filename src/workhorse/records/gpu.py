@@ -107,6 +107,17 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerCopy:
+    """A copy from one GPU to another that was tried, and whether it arrived."""
+
+    direct: bool  # one reads the other's memory; False: through main memory
+    right: bool | None  # what arrived is what was sent; None: it did not end, or was refused
+    bytes_per_s: float | None = None  # the slower direction
+    latency_s: float | None = None  # of a copy of 4 KiB, one of many in a row
+    failure: str | None = None  # the driver's word, or `hangs`
+
+
+@dataclass(frozen=True, slots=True)
 class GpuLink:
     """How two GPUs reach each other."""
 
@@ -116,6 +127,7 @@ class GpuLink:
     nvlinks: int | None  # how many; None unless path is NVLINK
     peer_access: bool | None  # the driver allows reading each other's memory
     peer_trouble: str | None = None  # the driver's word why not, such as CNS or GNS
+    copies: tuple[PeerCopy, ...] = ()  # what was measured; (): nothing
 
 
 @dataclass(frozen=True, slots=True)

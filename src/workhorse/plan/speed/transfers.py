@@ -90,7 +90,21 @@ def slowest_link(gpus: Sequence[Gpu], links: Sequence[GpuLink], *, direct: bool)
 
 
 def one_link(one: Gpu, other: Gpu, link: GpuLink | None, *, direct: bool) -> CardLink:
-    """What two cards reach between each other."""
+    """What two cards reach between each other: as measured, else by what is known of the way."""
+    reckoned = reckoned_link(one, other, link, direct=direct)
+    fast = reckoned.way == "nvlink" or (direct and link is not None and bool(link.peer_access))
+    seen = next((c for c in (link.copies if link else ()) if c.right and c.direct == fast), None)
+    if seen is None or seen.bytes_per_s is None:
+        return reckoned
+    shown = show_bandwidth(seen.bytes_per_s)
+    words = Text(f"{shown} a copy, measured here", f"单次拷贝 {shown}（本机实测）")
+    # A copy alone is not an exchange: kernels wait before and after it.
+    exchange_s = max(reckoned.exchange_s, seen.latency_s or 0.0)
+    return CardLink(reckoned.way, seen.bytes_per_s, exchange_s, words)
+
+
+def reckoned_link(one: Gpu, other: Gpu, link: GpuLink | None, *, direct: bool) -> CardLink:
+    """What is known of the way between two cards."""
     if link is not None and link.path == NVLINK:
         capability = min(gpu.compute_capability or UNKNOWN_CAPABILITY for gpu in (one, other))
         count = link.nvlinks or 1
