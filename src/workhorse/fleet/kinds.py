@@ -134,16 +134,18 @@ def best_option(
     """The file for a kind of node, why, and why not the others.
 
     For people: the one that loses least of those that write at reading speed in every slot, with
-    all slots that were wished for. For documents: the one that writes most in all.
+    all slots that were wished for, and that lie on the cards whole where there are any. For
+    documents: the one that writes most in all.
     """
     batch = wish.purpose == "batch"
 
-    def rank(one: Option) -> tuple[bool, int, float, float]:
+    def rank(one: Option) -> tuple[bool, bool, int, float, float]:
         total = one.total_tokens_per_s or 0.0
         bits = min(one.bits_a_weight, BITS_ENOUGH)
         slots = min(slots_for(wish), *(engine.plan.slots for engine in one.engines))
         reads = batch or (one.stream_tokens_per_s or 0.0) >= READING_TOKENS_PER_S
-        return (reads, slots, total, bits) if batch or not reads else (reads, slots, bits, total)
+        best = (total, bits) if batch or not reads else (bits, total)
+        return (reads, one.fit != "partly", slots, *best)
 
     best = max(options, key=rank)
     rejected = tuple(
@@ -185,6 +187,11 @@ def why_not(one: Option, best: Option, wish: Wish) -> Text:
         return Text(
             f"{speed} for each stream with all slots at work: slower than people read.",
             f"全部槽位工作时每路 {speed}：慢于阅读速度。",
+        )
+    if one.fit == "partly" and best.fit == "cards":
+        return Text(
+            "Lies in main memory in part: prompts would be read many times slower.",
+            "部分权重在内存中：读取提示词会慢很多倍。",
         )
     if slots < slots_for(wish):
         return Text(
