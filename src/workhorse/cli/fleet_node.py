@@ -37,8 +37,8 @@ def add_node_options(parser: argparse.ArgumentParser, language: Language) -> Non
         ),
         "name": Text("name of the node (default: the host's)", "节点名（默认为主机名）"),
         "port": Text(
-            "first of the eight ports in a row that Ray takes here (default 6379)",
-            "Ray 在本机使用的八个连续端口的第一个（默认 6379）",
+            "first of the nine ports in a row that Ray takes here (default 6379)",
+            "Ray 在本机使用的九个连续端口的第一个（默认 6379）",
         ),
         "metrics": Text(
             "port of HAProxy's metrics on this node (default 9101)",

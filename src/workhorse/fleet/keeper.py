@@ -10,6 +10,7 @@ import ctypes
 import fcntl
 import os
 import secrets
+import shutil
 import signal
 import sys
 import time
@@ -37,12 +38,14 @@ PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 STARTED = b"Ray runtime started."  # `ray start` of 2.60.0, once the head knows the node
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 GOOD_AFTER_S = 60.0  # who lived so long starts again at once
+LOOK_EVERY_S = 0.2
 LOOK_FOR_HEAD_EVERY_S = 2.0
 # Ray tells the head that the node goes and waits for its replicas; then its own processes end.
 DRAIN_S = 30
 STOP_WITHIN_S = 60.0
 REAP_EVERY_S = 5.0
 TAIL_BYTES = 16 * 1024
+START_SAYS_BYTES = 256 * 1024
 LOG_LIMIT_BYTES = 16 * 1024 * 1024
 
 Told = Callable[[Text], None]
@@ -94,6 +97,7 @@ def clear_dead_node(where: Places) -> None:
         return
     if member.birthplace == birthplace():
         end_processes(lambda: carrying(member.marker))
+    shutil.rmtree(member.temp_dir, ignore_errors=True)
     path_of(where).unlink(missing_ok=True)
 
 
@@ -107,7 +111,6 @@ class Keeper:
         self._marker = secrets.token_hex(16)
         self._process: asyncio.subprocess.Process | None = None
         self._log = log_path(where)
-        self._reading: asyncio.Task[None] | None = None
 
     async def run(self, on_ready: Callable[[Member], None]) -> None:
         """Start the node and keep it until this is cancelled.
@@ -142,6 +145,7 @@ class Keeper:
         finally:
             reaping.cancel()
             await self._stop()
+            shutil.rmtree(self.start.temp_dir, ignore_errors=True)
             path_of(self._where).unlink(missing_ok=True)
 
     async def _started(self) -> bool:
@@ -152,32 +156,27 @@ class Keeper:
         # In order: with -I neither a file of the working folder nor PYTHONPATH is taken for enter.
         command = [sys.executable, "-I", "-S", enter.__file__, "--parent", str(os.getpid()), "--"]
         command += [sys.executable, "-u", "-m", "ray.scripts.scripts", *arguments(self.start)]
-        self._process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env=self._environment(),
-            start_new_session=True,
-        )
-        said = self._process.stdout
-        return said is not None and await self._says_started(said)
+        with self._log.open("ab") as log:
+            began_bytes = log.tell()
+            # No pipe: who is left behind would hold it, and the end could not be waited for.
+            self._process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment(),
+                start_new_session=True,
+            )
+        while self._process.returncode is None:
+            if STARTED in self._said_since(began_bytes):
+                return True
+            await asyncio.sleep(LOOK_EVERY_S)
+        return False
 
-    async def _says_started(self, said: asyncio.StreamReader) -> bool:
-        """Whether the start goes well; what it says goes to the log, from now to its end."""
-        ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-        async def read() -> None:
-            with self._log.open("ab", buffering=0) as log:
-                while line := await said.readline():
-                    log.write(line)
-                    if STARTED in line and not ready.done():
-                        ready.set_result(True)
-            if not ready.done():
-                ready.set_result(False)
-
-        self._reading = asyncio.create_task(read())
-        return await ready
+    def _said_since(self, began_bytes: int) -> bytes:
+        with self._log.open("rb") as log:
+            log.seek(began_bytes)
+            return log.read(START_SAYS_BYTES)
 
     def _environment(self) -> dict[str, str]:
         start = self.start

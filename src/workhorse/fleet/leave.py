@@ -49,7 +49,7 @@ def leave(
         waited_s = time.monotonic() - began_s
         if waited_s > LEAVE_WITHIN_S:
             kill(member)
-            path_of(where).unlink(missing_ok=True)
+            clear_dead_node(where)
             return member, "killed"
         on_wait(waited_s, LEAVE_WITHIN_S)
         time.sleep(LOOK_EVERY_S)

@@ -44,7 +44,7 @@ class Wish:
     head: str | None  # whom to join; None: be the head
     address: str | None = None  # IP of this machine for the others
     name: str | None = None
-    port: int = HEAD_PORT  # the first of eight
+    port: int = HEAD_PORT  # the first of nine
     http_port: int | None = None
     metrics_port: int | None = None
     stats_port: int | None = None
@@ -93,12 +93,12 @@ def prepared(wish: Wish, where: Places, *, look: Probe | None = None) -> NodeSta
 
 
 def ports_of(wish: Wish) -> Ports:
-    """The ports of a node: eight in a row from the one that was named, and those of the proxy."""
+    """The ports of a node: nine in a row from the one that was named, and those of the proxy."""
     first = wish.port
-    if not 0 < first <= 65535 - 7:
+    if not 0 < first <= 65535 - 8:
         raise AppError(
-            Text(f"{first} is no first of eight ports.", f"{first} 不能作为八个连续端口的起点。"),
-            Text("Take one between 1024 and 65528.", "请选用 1024 到 65528 之间的端口。"),
+            Text(f"{first} is no first of nine ports.", f"{first} 不能作为九个连续端口的起点。"),
+            Text("Take one between 1024 and 65527.", "请选用 1024 到 65527 之间的端口。"),
             exit_code=EXIT_USAGE,
         )
     plain = Ports()
@@ -111,6 +111,7 @@ def ports_of(wish: Wish) -> Ports:
         environments=first + 5,
         ray_metrics=first + 6,
         head_metrics=first + 7,
+        waiting=first + 8,
         http=wish.http_port or HTTP_PORT,
         proxy_metrics=wish.metrics_port or plain.proxy_metrics,
         proxy_stats=wish.stats_port or plain.proxy_stats,

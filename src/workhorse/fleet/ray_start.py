@@ -33,14 +33,14 @@ class Ports:
     agent_http: int = 6383
     environments: int = 6384
     ray_metrics: int = 6385
-    head_metrics: int = 6386  # on the head alone
+    head_metrics: int = 6386  # on the head alone, as the next
+    waiting: int = 6387  # Serve's own proxy: where HAProxy sends when a replica is gone
     dashboard: int = 8265  # on the head's loopback alone
     worker: tuple[int, int] = (10002, 10257)
     http: int = HTTP_PORT  # HAProxy, on every node
     replica: tuple[int, int] = (30000, 30099)
     proxy_metrics: int = 9101
     proxy_stats: int = 8404
-    waiting: int = 8500  # Serve's own proxy, on the head alone: where HAProxy sends to meanwhile
 
 
 @dataclass(frozen=True, slots=True)
