@@ -25,6 +25,10 @@ SUB_COMMANDS: dict[str, Text] = {
         "take a node out of use without losing an answer, or let it back",
         "排空节点（不丢失任何回答），或恢复使用",
     ),
+    "plan": Text(
+        "tell how many of which box a number of users takes, by simulation; starts nothing",
+        "通过模拟得出一定数量的用户需要多少台哪种机器；不启动任何东西",
+    ),
     "leave": Text(
         "end this machine's node: what the fleet started here, and nothing else",
         "让本机退出集群：只结束集群在本机启动的进程",
