@@ -63,12 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
         ),
         "first": Text(
             "wished for: 95 of 100 first tokens come within this time (default 5s)",
-            "目标：95% 的请求在此时间内得到首个词元（默认 5s）",
+            "目标：95%% 的请求在此时间内得到首个词元（默认 5s）",
         ),
         "speed": Text(
             "wished for: 95 of 100 answers are written this fast, in tok/s (default 5.3: as people "
             "read)",
-            "目标：95% 的回答达到此生成速度，单位 tok/s（默认 5.3，即阅读速度）",
+            "目标：95%% 的回答达到此生成速度，单位 tok/s（默认 5.3，即阅读速度）",
         ),
         "machine": Text(
             "a box: a capture, `probe --json`, or texts of a machine; with =COUNT so many of it; "
