@@ -69,6 +69,7 @@ class StandInReplica:
     # Set while its link works; cleared, nothing comes through any more.
     link: asyncio.Event = field(default_factory=asyncio.Event)
     answer: Answer | None = None
+    key: str = KEY
 
     def __post_init__(self) -> None:
         self.link.set()
@@ -140,7 +141,7 @@ class StandInProxy:
         if replica.gone:
             return web.Response(status=500, text="Internal Server Error")
         await replica.link.wait()
-        if request.headers.get("Authorization") != f"Bearer {KEY}":
+        if request.headers.get("Authorization") != f"Bearer {replica.key}":
             return web.Response(status=401, headers={REPLICA_HEADER: replica.boot})
         if "/" + "/".join(rest) == FACTS_PATH:
             replica.polled += 1

@@ -105,7 +105,7 @@ async def test_a_drained_node_ends_its_answers_first_and_gets_none_until_undone(
             fleet.replicas.drain("a", lambda words: heard.append(words.en))
         )
         await until(lambda: heard)
-        assert heard == ["a-cpu: 1 running answer"]
+        assert heard == ["a-cpu: 1 running answer ends first"]
         more = asyncio.create_task(ask_for_stream(fleet.front.url))
         await until(lambda: holds[1].begun == 2)  # the drained one had a slot free, too
         assert fleet.serve.removed == []

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,6 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
             f"监听地址（默认 {HOST}，仅限本机）",
         ),
         "port": Text(f"port to listen on (default {PORT})", f"监听端口（默认 {PORT}）"),
+        "trust": Text(
+            "hold on several nodes together what no node has room for, by llama.cpp's RPC, "
+            "which asks for no key: only on a network that nobody else is on",
+            "用 llama.cpp 的 RPC 把单个节点放不下的模型放在多个节点上；RPC 没有任何认证，"
+            "仅可用于没有他人接入的网络",
+        ),
         "dry": Text("print the plan; start nothing", "只打印方案，不启动"),
         "golden": Text(
             "do not judge the golden answer (models with random weights)",
@@ -93,6 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     add("--config", type=Path, metavar="FILE", help=said["config"])
     add("--host", metavar="ADDRESS", help=said["host"])
     add("--port", type=port, metavar="N", help=said["port"])
+    add("--trust-link", action="store_true", help=said["trust"])
     add("--dry-run", action="store_true", help=said["dry"])
     add("--skip-golden", action="store_true", help=said["golden"])
 
@@ -112,6 +120,7 @@ def run(args: argparse.Namespace) -> int:
     from workhorse.fleet.on_ray.deploy import Deployments
     from workhorse.fleet.up import FleetUp
 
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what it does is told in our words
     job = FleetUp(ask, where, member, cluster, Deployments(cluster), speaker)
     try:
         return asyncio.run(dry_run(job, speaker) if args.dry_run else serve(job, speaker))
@@ -153,6 +162,7 @@ def ask_of(args: argparse.Namespace) -> "FleetAsk":
         port=args.port,
         config=args.config,
         skip_golden=args.skip_golden,
+        trust_link=args.trust_link,
     )
 
 

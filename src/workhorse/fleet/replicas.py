@@ -39,6 +39,16 @@ Say = Callable[[Text], None]
 log = logging.getLogger(__name__)
 
 
+def leaving(name: str, running: int) -> Text:
+    """What is told of a replica that is on its way out."""
+    if not running:
+        return Text(f"{name} ends", f"{name} 正在结束")
+    return Text(
+        f"{name}: {running} running {'answer ends' if running == 1 else 'answers end'} first",
+        f"{name}：等待 {running} 个进行中的回答结束",
+    )
+
+
 class Deploys(Protocol):
     """Serve, as `on_ray/deploy.py` has it. All calls block."""
 
@@ -277,14 +287,7 @@ class Replicas:
         await self.look()
         while mine := self._on(node):
             for replica in mine:
-                running = self.front.running(replica)
-                told = replica.spec.name
-                say(
-                    Text(
-                        f"{told}: {running} running {'answer' if running == 1 else 'answers'}",
-                        f"{told}：还有 {running} 个回答在进行",
-                    )
-                )
+                say(leaving(replica.spec.name, self.front.running(replica)))
             names = {one.spec.name for one in mine}
             tasks = [task for name, task in self._ending.items() if name in names]
             if tasks:

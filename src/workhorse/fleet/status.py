@@ -133,7 +133,13 @@ def reason_of(state: DeploymentState) -> Text | None:
     """Why Serve has it not running, in our words where the replica said them."""
     if state.cannot_start is not None:
         return state.cannot_start.what
+    if state.status == "placing":
+        return (
+            Text("no node has free yet what it needs", "所需资源尚未在任何节点上空出")
+            if state.message
+            else None
+        )
     lines = [line.strip() for line in state.message.splitlines() if line.strip()]
-    if state.status == "running" or not lines:
+    if state.status not in ("failed", "away") or not lines:
         return None
     return Text(lines[-1][:300], lines[-1][:300])
