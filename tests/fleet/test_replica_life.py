@@ -209,6 +209,18 @@ async def test_ray_does_not_set_the_threads_of_the_engine(
     assert b"OMP_NUM_THREADS" not in environ
 
 
+def test_it_lives_on_the_event_loop_that_ray_gives_it(tmp_path: Path) -> None:
+    uvloop = pytest.importorskip("uvloop", reason="it comes with Ray Serve")
+
+    async def measured_and_asked() -> None:
+        async with living(tmp_path, spec("--gap-ms", "5")) as life:
+            assert life.facts().measured
+            answer = await Exchange(life.app, "/r/a-1/completion", body=b'{"prompt":"a"}').run()
+            assert answer.is_whole
+
+    uvloop.run(measured_and_asked())
+
+
 async def test_the_engine_dies_with_a_killed_replica(tmp_path: Path) -> None:
     path = tmp_path / "spec.json"
     path.write_text(to_json(spec()))
