@@ -9,7 +9,7 @@ import builders
 from workhorse.codec import to_line
 from workhorse.errors import AppError
 from workhorse.fleet.cannot_start import CannotStart, in_a_line, read_report
-from workhorse.fleet.deployed import specs_in, states_in
+from workhorse.fleet.deployed import specs_in, starting_actors, states_in
 from workhorse.fleet.serve_settings import DEPLOYMENT, SPEC, deployment_options, spec_in
 from workhorse.fleet.spec import ReplicaSpec
 from workhorse.plan.planner import make_plan
@@ -97,6 +97,13 @@ def test_what_a_replica_was_told_is_found_again() -> None:
 )
 def test_what_is_not_ours_to_take_over_is_left_out(one: Any) -> None:
     assert specs_in(details(one)) == {}
+
+
+def test_only_what_serves_nobody_is_ended_without_asking() -> None:
+    waits, runs = {**WAITS, "actor_name": "R::w"}, {**RUNS, "actor_name": "R::r"}
+    told = details(app("DEPLOYING", "", runs, waits))
+    assert starting_actors(told, "a-1") == ("R::w",)
+    assert starting_actors(told, "b-1") == starting_actors({}, "a-1") == ()
 
 
 def test_an_application_of_somebody_else_is_not_looked_at() -> None:

@@ -46,6 +46,16 @@ def specs_in(details: Mapping[str, Any]) -> dict[str, ReplicaSpec]:
     return found
 
 
+def starting_actors(details: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """The actors of a replica that serve nobody yet, by Ray's name."""
+    for one, _, ours in _ours(details):
+        if one == name:
+            replicas = ours.get("replicas") or []
+            names = [two.get("actor_name") for two in replicas if _word(two["state"]) == "STARTING"]
+            return tuple(two for two in names if two)
+    return ()
+
+
 def _ours(
     details: Mapping[str, Any],
 ) -> list[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:

@@ -14,13 +14,14 @@ from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
 
 from workhorse.errors import AppError
-from workhorse.fleet.deployed import DeploymentState, specs_in, states_in
+from workhorse.fleet.deployed import DeploymentState, specs_in, starting_actors, states_in
 from workhorse.fleet.on_ray.cluster import Cluster
 from workhorse.fleet.on_ray.replica import Replica
 from workhorse.fleet.serve_settings import deployment_options
 from workhorse.fleet.spec import ReplicaSpec
 from workhorse.text import Text
 
+SERVE_NAMESPACE = "serve"  # ray/serve/_private/constants.py (2.60.0)
 # What Serve, its controller and Ray raise when they cannot be asked or do not do it.
 _REFUSALS = (ray.exceptions.RayError, RayServeException, RuntimeError, ValueError, TimeoutError)
 
@@ -86,8 +87,14 @@ class Deployments:
 
     def remove(self, name: str) -> None:
         """End a replica: its running answers first. Returns at once; nothing when there is none."""
+        starting = starting_actors(self._details(), name)
         try:
             serve.delete(name, _blocking=False)
+            self._details()  # by its answer the controller has taken in the word before
+            # Serve waits as long for the answers of one that has never run, or has no place.
+            for actor in starting:
+                with suppress(ValueError):  # it is gone
+                    ray.kill(ray.get_actor(actor, namespace=SERVE_NAMESPACE))
         except _REFUSALS as error:
             raise _cannot(f"remove replica {name}", f"移除副本 {name}", error) from error
 
