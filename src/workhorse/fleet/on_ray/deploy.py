@@ -38,11 +38,15 @@ class Deployments:
         Raises AppError, also when it runs at another port.
         """
         try:
-            serve.start(
-                proxy_location="EveryNode",
-                http_options={"host": "0.0.0.0", "port": http_port},  # noqa: S104  HAProxy needs it
-                logging_config={"enable_access_log": False, "log_level": "WARNING"},
-            )
+            # Serve goes on with it after its minute; a busy machine needs longer, and whoever asks
+            # over HAProxy finds out anyway whether it is there.
+            with suppress(TimeoutError):
+                serve.start(
+                    proxy_location="EveryNode",
+                    # HAProxy mode takes no other address.
+                    http_options={"host": "0.0.0.0", "port": http_port},  # noqa: S104
+                    logging_config={"enable_access_log": False, "log_level": "WARNING"},
+                )
             client = _get_global_client()
         except _REFUSALS as error:
             raise _cannot("start its HTTP port", "启动 HTTP 端口", error) from error
