@@ -157,14 +157,16 @@ def judge_offload(plan: Plan, report: EngineReport) -> tuple[Finding, ...]:
     """
     if plan.gpu_layers == 0:
         return ()
+    devices = r"CUDA\d+|RPC\d+\[.+\]" if plan.rpc else r"CUDA\d+"
     cards = {
         device: n
         for (device, kind), n in report.buffers.items()
-        if kind == "model" and re.fullmatch(r"CUDA\d+", device)
+        if kind == "model" and re.fullmatch(devices, device)
     }
+    used = len(plan.layer_split) if plan.rpc else len(plan.gpu_indexes)
     on_gpu, offloaded = sum(cards.values()), report.offloaded_layers
     every_layer = offloaded is None or offloaded >= plan.gpu_layers
-    if every_layer and len(cards) >= max(1, len(plan.gpu_indexes)):
+    if every_layer and len(cards) >= max(1, used):
         return ()
     return (
         Finding(
@@ -173,10 +175,10 @@ def judge_offload(plan: Plan, report: EngineReport) -> tuple[Finding, ...]:
             seen=Text(
                 f"{offloaded or 0} of {plan.layers} layers are on {len(cards)} GPUs "
                 f"({show_bytes(on_gpu)} of weights), planned {plan.gpu_layers} on "
-                f"{max(1, len(plan.gpu_indexes))}.",
+                f"{max(1, used)}.",
                 f"{plan.layers} 层中有 {offloaded or 0} 层在 {len(cards)} 块显卡上"
                 f"（权重 {show_bytes(on_gpu)}），计划为 {plan.gpu_layers} 层、"
-                f"{max(1, len(plan.gpu_indexes))} 块显卡。",
+                f"{max(1, used)} 块显卡。",
             ),
             why=Text(
                 "The engine fell back to the CPU in silence: many times slower.",

@@ -12,7 +12,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,7 +29,8 @@ from workhorse.fleet.replica_record import (
     read_record,
     write_record,
 )
-from workhorse.fleet.spec import ReplicaFacts, ReplicaSpec
+from workhorse.fleet.rpc_server import RpcBuild, build_at
+from workhorse.fleet.spec import Helping, ReplicaFacts, ReplicaSpec
 from workhorse.fleet.weights import Fetch, fetch
 from workhorse.fleet.weights_files import plan_with
 from workhorse.fleet.weights_share import WeightsShare
@@ -44,6 +45,9 @@ EXIT_ENGINE_ENDED = 70  # sysexits.h, EX_SOFTWARE
 # How long a replica whose engine kept ending waits before it says so and ends: Serve would start
 # it anew at once, for ever.
 CRASH_LOOP_PAUSE_S = 60.0
+
+# Starts what other nodes lend, and says where it listens.
+Lend = Callable[[Sequence[Helping], RpcBuild], tuple[str, ...]]
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +73,7 @@ class ReplicaLife:
         leave: Callable[[int], object] = os._exit,
         budget_s: float = BUDGET_S,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        lend: Lend | None = None,
     ) -> None:
         self.spec, self.node = spec, node
         self.boot = secrets.token_hex(8)
@@ -81,6 +86,7 @@ class ReplicaLife:
         )
         self._where, self._leave = where, leave
         self._budget_s, self._sleep = budget_s, sleep
+        self._lend = lend
         self._folder = where.run / "replicas"
         self._written = WrittenDown(self._folder, tuple, None)
         self._share: WeightsShare | None = None
@@ -110,6 +116,10 @@ class ReplicaLife:
         )
         await self._wait_for_turn()
         plan = await asyncio.to_thread(self._plan_here)
+        if self.spec.helpers and self._lend is not None:
+            build = await asyncio.to_thread(build_at, Path(plan.engine.command[0]))
+            rpc = await asyncio.to_thread(self._lend, self.spec.helpers, build)
+            plan = replace(plan, rpc=rpc)
         # It knows no port before its engine starts: its process id stands for it.
         for ended in await self._written.open(self.node.host, os.getpid(), time.time()):
             log.warning(ended.told.en)

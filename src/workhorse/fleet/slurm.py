@@ -181,9 +181,9 @@ def symmetric_run(
 
     `ray symmetric-run` sets some of them itself, and refuses them.
     """
-    own = ("--head", "--block", "--port=", "--address=")
     # It names the head's address by itself; that of any other node it leaves to a guess.
-    own += ("--node-ip-address=",) if head else ()
+    address_too = ("--node-ip-address=",) if head else ()
+    own = ("--head", "--block", "--port=", "--address=", *address_too)
     kept = [word for word in start if word != "start" and not word.startswith(own)]
     return (
         *("symmetric-run", "--address", address, "--min-nodes", str(nodes)),

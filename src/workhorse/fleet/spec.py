@@ -33,6 +33,17 @@ class WeightsSource:
 
 
 @dataclass(frozen=True, slots=True)
+class Helping:
+    """A node that lends devices to a replica on another one."""
+
+    node_id: str
+    name: str
+    cards: tuple[int, ...]  # its indexes of them; (): its main memory
+    threads: int
+    needs: Mapping[str, float]  # what the helper claims there
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaSpec:
     """One replica: one engine by one plan, on the devices of one node that it claims.
 
@@ -51,6 +62,7 @@ class ReplicaSpec:
     version: str = __version__  # of workhorse, equal on both sides
     # What lies beside `weights`: other parts of a split model, a checkpoint, a projector.
     beside: tuple[WeightsSource, ...] = ()
+    helpers: tuple[Helping, ...] = ()  # (): the replica is on one machine
 
     def __post_init__(self) -> None:
         if _NAME.fullmatch(self.name) is None:

@@ -21,6 +21,7 @@ from workhorse.fleet.plan_here import PlanRequest, WantedModel
 from workhorse.fleet.replicas import Deploys, Nodes, Replicas
 from workhorse.fleet.scale import Bounds, Scale, replicas_for
 from workhorse.fleet.secret import read_token, replica_key
+from workhorse.fleet.spread_up import Spreading, spread_plan, too_large
 from workhorse.fleet.weights_share import PORTS, WeightsShare
 from workhorse.plan.planner import served_name
 from workhorse.plan.wish import Wish
@@ -47,6 +48,7 @@ class FleetAsk:
     port: int | None = None
     config: Path | None = None
     skip_golden: bool = False
+    trust_link: bool = False  # hold on several nodes what no node has room for
 
 
 class Cluster(Nodes, OnNodes, Protocol):
@@ -88,6 +90,7 @@ class FleetUp:
         self._wanted: tuple[WantedModel, ...] = ()
         self._found: dict[str, NodeFound] = {}  # by the node's id
         self._share: WeightsShare | None = None
+        self._spread_plan: FleetPlan | None = None
 
     async def plan(self) -> FleetPlan:
         """What the fleet would do, with the nodes as they are now."""
@@ -115,7 +118,7 @@ class FleetUp:
         ):
             self._found[found.node.id] = found
         there = [replace(self._found[one.id], node=one) for one in newest(nodes)]
-        return choose(
+        plan = choose(
             there,
             Choosing(
                 self._model_name(),
@@ -125,6 +128,22 @@ class FleetUp:
                 skip_golden=self.ask.skip_golden,
             ),
         )
+        wanted = too_large(self._wanted, there) if self.ask.trust_link else None
+        return plan if wanted is None else await self._spread(nodes, wanted, request, plan)
+
+    async def _spread(
+        self, nodes: Sequence[Node], wanted: WantedModel, request: PlanRequest, plan: FleetPlan
+    ) -> FleetPlan:
+        """One replica over several nodes, made once: it stays when others come."""
+        if self._spread_plan is None:
+            # Where Ray is loaded already: the cluster that came with this object needs it.
+            from workhorse.fleet.on_ray.helper import end_probing, probed
+
+            how = Spreading(self._cluster, probed, end_probing, self.tell)
+            self._spread_plan, _ = await spread_plan(
+                how, nodes, wanted, request, plan, skip_golden=self.ask.skip_golden
+            )
+        return self._spread_plan
 
     def _is_known(self, node: Node) -> bool:
         found = self._found.get(node.id)

@@ -239,6 +239,7 @@ class Plan:
     drafts: Drafts | None = None  # None: each token is decoded by itself
     projector: Projector | None = None  # None: the engine takes text alone
     gpu_uuids: tuple[str, ...] = ()  # of the cards in use; (): the driver does not tell all
+    rpc: tuple[str, ...] = ()  # host:port of machines that hold layers; their devices come first
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ PROGRAMS = (
     "llama-perplexity",
     "llama-fit-params",
     "llama-gguf-split",
+    "ggml-rpc-server",  # lends this machine's devices to a server on another one
 )
 # Compares what a card computes with what the CPU computes: the smoke test of CUDA code.
 OPS_TEST = "test-backend-ops"

@@ -8,6 +8,7 @@ from workhorse.config import places
 from workhorse.errors import AppError
 from workhorse.fleet.cannot_start import in_a_line
 from workhorse.fleet.member import this_member
+from workhorse.fleet.on_ray.helper import Lenders
 from workhorse.fleet.pass_through import Receive, Scope, Send
 from workhorse.fleet.replica_life import Node, ReplicaLife
 from workhorse.fleet.secret import read_token, replica_key
@@ -28,6 +29,7 @@ class Replica:
 
     def __init__(self) -> None:
         self._life: ReplicaLife | None = None
+        self._lenders = Lenders()  # what other nodes lend; ends with this process
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Start what the configuration says; Serve calls this once after the constructor."""
@@ -38,7 +40,8 @@ class Replica:
             where = places()
             member = this_member(where)
             key = replica_key(read_token(Path(member.token_file)))
-            life = ReplicaLife(spec, where, Node(member.name, member.node_address, key))
+            node = Node(member.name, member.node_address, key)
+            life = ReplicaLife(spec, where, node, lend=self._lenders.lend)
             await life.start()
             self._life = life
         except AppError as error:
