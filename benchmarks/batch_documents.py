@@ -1,6 +1,7 @@
 """500 real documents through three templates: how much of the bench's capacity, of a serial loop?
 
     python benchmarks/batch_documents.py OUT.json [--count 500] [--chars 400] [--serial 60]
+        [--model MODEL.gguf] [--engine LLAMA_SERVER] [--slots 4]
 
 READMEs, licences, texts and source files of the installed packages and of Python's library, cut to
 --chars, on the embedded model behind `workhorse up --for batch`. First `workhorse bench` measures
@@ -42,8 +43,9 @@ SCHEMA: dict[str, Any] = {
     "required": ["title", "language", "formal"],
     "additionalProperties": False,
 }
+HIDDEN = {"out": "", "model": "", "engine": ""}  # paths of this machine
 TEMPLATES: dict[str, dict[str, Any]] = {
-    "summary-short": {"words": 20},
+    "summary-short": {"words": 40},
     "classify": {"labels": ["code", "licence", "manual", "news", "other"]},
     "extract": {"schema": SCHEMA},
 }
@@ -189,27 +191,29 @@ def main() -> int:
     parser.add_argument("--chars", type=int, default=400)
     parser.add_argument("--serial", type=int, default=60)
     parser.add_argument("--slots", default="4")
+    parser.add_argument("--streams", default="1,2,4,8", help="of the bench")
+    parser.add_argument("--engine", help="a llama-server; left out: the embedded engine")
+    parser.add_argument("--model", type=Path, help="left out: the embedded model")
     parser.add_argument("--bench", default="192+32", help="lengths of the bench's requests")
     args = parser.parse_args()
     prompt, output = args.bench.split("+")
-    found: dict[str, Any] = {"before": machine_words(), "arguments": vars(args) | {"out": ""}}
+    found: dict[str, Any] = {"before": machine_words(), "arguments": vars(args) | HIDDEN}
     with tempfile.TemporaryDirectory() as scratch:
         home, folder = Path(scratch) / "home", Path(scratch) / "documents"
         home.mkdir()
         folder.mkdir()
         found["kinds"] = write_documents(folder, args.count, args.chars)
-        model = embedded_model(places().data)
-        with service(home, model, "--for", "batch", "--slots", args.slots, "--context", "2048") as (
-            url,
-            _,
-        ):
+        model = args.model or embedded_model(places().data)
+        options = ["--for", "batch", "--slots", args.slots, "--context", "2048"]
+        options += ["--engine", args.engine] if args.engine else []
+        with service(home, model, *options) as (url, _):
             workhorse(
                 home,
-                *("bench", url, "--what", "ladder", "--streams", "1,2,4,8"),
+                *("bench", url, "--what", "ladder", "--streams", args.streams),
                 *("--prompt-tokens", prompt, "--output-tokens", output, "--json"),
             )
-            for template, options in TEMPLATES.items():
-                one = one_template(template, options, home, folder, url, args.serial)
+            for template, wishes in TEMPLATES.items():
+                one = one_template(template, wishes, home, folder, url, args.serial)
                 found[template] = one
                 print(template, json.dumps({k: v for k, v in one.items() if k != "report"}))
     found["after"] = machine_words()

@@ -95,11 +95,13 @@ def write_documents(folder: Path, count: int, chars: int) -> dict[str, int]:
         if len(text) >= LEAST_CHARS and text not in seen:
             seen.add(text)
             found[kind].append((name, text))
-    counts: dict[str, int] = {}
-    for kind, share in SHARES.items():
-        chosen = sorted(found[kind], key=lambda one: hashlib.sha256(one[0].encode()).digest())
-        chosen = chosen[: count * share // 100]
-        counts[kind] = len(chosen)
+    counts = {kind: min(count * share // 100, len(found[kind])) for kind, share in SHARES.items()}
+    # Where there are too few of the others, source files take their place.
+    counts["source"] = min(count - sum(counts.values()) + counts["source"], len(found["source"]))
+    for kind, many in counts.items():
+        chosen = sorted(found[kind], key=lambda one: hashlib.sha256(one[0].encode()).digest())[
+            :many
+        ]
         for number, (name, text) in enumerate(chosen):
             (folder / f"{kind}-{number:03}-{name}").write_text(text, encoding="utf-8")
     return counts

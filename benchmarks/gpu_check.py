@@ -2,12 +2,14 @@
 
     python benchmarks/gpu_check.py OUT.json [--engine LLAMA_SERVER] [--ptx-engine LLAMA_SERVER]
                                    [--vocabularies DIR] [--only NAME ...] [--small MODEL.gguf]
+                                   [--tune 2m]
 
 `make gpu-check` calls it. In order: probe; an engine with code for the card (`--engine`, else
 `workhorse engine build --gpu auto`); greedy tokens of a small trained model in F16 (`--small`,
 else the embedded one, widened), card against CPU, with flash attention off and on; whole models
 of 7B shapes with random valid weights at F16, Q8_0 and Q4_K: memory and speed at 1 to 8 streams
-against the plan; one of them served by `workhorse up` and measured through the gateway.
+against the plan; one of them served by `workhorse up` and measured through the gateway. With
+`--tune` each shape is tuned for so long, and measured at 1 to 16 streams before and after.
 `--ptx-engine` is a build for another card (sm_70) that a newer one runs through PTX: its tokens
 and its speed beside the first engine's. DIR has llama.cpp's `ggml-vocab-*.gguf`; left out, every
 shape gets the embedded model's tokenizer. What was seen is printed and stored after each step.
@@ -30,6 +32,7 @@ from typing import Any
 
 from gpu_greedy import compare
 from gpu_rows import SHAPES, check
+from gpu_tuned import before_and_after, markdown
 from servers import free_port, wait_ready
 from twin_accuracy import made
 from workhorse.config import places
@@ -56,6 +59,7 @@ def main() -> None:
     parser.add_argument("--vocabularies", type=Path)
     parser.add_argument("--only", nargs="*", default=DEFAULT)
     parser.add_argument("--small", type=Path, help="a trained F16 model for the greedy tokens")
+    parser.add_argument("--tune", metavar="TIME", help="tune each shape for so long")
     parser.add_argument("--scratch", type=Path, default=Path("gpu-check"))
     args = parser.parse_args()
     machine = probe(measure_s=1.0)
@@ -83,6 +87,7 @@ class Check:
             "greedy": [],
             "rows": [],
             "served": [],
+            "tuned": [],
         }
 
     def greedy(self) -> None:
@@ -113,6 +118,8 @@ class Check:
                 if not served:
                     served = True
                     self.served(path)
+                if self.args.tune:
+                    self.tuned(name, path)
 
     def served(self, path: Path) -> None:
         """`workhorse up` on the card, measured through the gateway."""
@@ -127,6 +134,15 @@ class Check:
                 self.seen["served"].append(json.loads(done.stdout))
                 self.keep()
         print(f"served: {len(self.seen['served'])} measurements through the gateway", flush=True)
+
+    def tuned(self, name: str, path: Path) -> None:
+        """Before and after tuning."""
+        with self.told(f"tune {name}"):
+            seen = before_and_after(path, self.engine, self.machine, self.args.tune)
+            self.seen["tuned"].append({"name": name} | seen)
+            self.keep()
+            for row in markdown(name, seen):
+                print(row, flush=True)
 
     @contextmanager
     def trained(self) -> Iterator[Path]:

@@ -180,7 +180,9 @@ def optimised(args: argparse.Namespace) -> tuple[str, ...]:
     if said is None:
         raise RuntimeError(f"llama-optimus named no command:\n{done.stdout[-2000:]}")
     print(f"llama-optimus: {said[1]}", flush=True)
-    return (str(args.bin / "llama-server"), "-m", str(args.model), *said[1].split())
+    # It writes the flag without a value; newer llama-servers want one.
+    told = re.sub(r"--flash-attn(?!\s+(?:on|off|auto))", "--flash-attn on", said[1]).split()
+    return (str(args.bin / "llama-server"), "-m", str(args.model), *told)
 
 
 def asked(one: Contender, args: argparse.Namespace) -> float:

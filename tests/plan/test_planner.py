@@ -310,3 +310,12 @@ def test_no_machine_breaks_the_planner(
     decode = plan.forecast.decode_tokens_per_s
     assert decode is not None
     assert 0 < decode.low <= decode.value <= decode.high
+
+
+def test_documents_are_not_kept_for_later() -> None:
+    machine = builders.machine()
+    plan = make_plan(machine, builders.model(), builders.EMBEDDED, Wish(purpose="batch"))
+    chat = make_plan(machine, builders.model(), builders.EMBEDDED, Wish(purpose="chat"))
+    assert plan.prompt_cache_bytes == 0 < chat.prompt_cache_bytes
+    assert not [line for line in plan.budget if line.item == "prompt cache"]
+    assert "all its slots wait" in reason(plan, "prompt cache")
