@@ -80,7 +80,7 @@ def arguments(start: NodeStart) -> tuple[str, ...]:
         "start",
         *role,
         "--block",
-        f"--node-name={start.name}",
+        # No --node-name: HAProxy is given it as the address of the head, so it has to be the IP.
         f"--node-ip-address={start.node_address}",
         f"--node-manager-port={ports.node}",
         f"--object-manager-port={ports.objects}",
