@@ -12,6 +12,7 @@ from workhorse.cli.arguments import (
     add_model,
     ask_of,
     bits,
+    cards,
     memory_size,
     positive,
 )
@@ -23,6 +24,7 @@ from workhorse.cli.plan_tables import (
     print_placement,
 )
 from workhorse.cli.progress import FETCHING, LateBar
+from workhorse.cli.several_tables import print_ways
 from workhorse.cli.show import console, print_error, print_table, print_verdict
 from workhorse.cli.speed_tables import print_learning, print_speeds
 from workhorse.codec import to_json
@@ -90,7 +92,14 @@ def add_parts(parser: argparse.ArgumentParser, language: Language) -> None:
         ("--gpu", str, "NAME", Text(
             "plan for a machine with this card, which need not be here",
             "为装有该显卡的机器制定方案（无需在本机）")),
-        ("--gpus", positive, "N", Text("how many of them (default: 1)", "显卡数量（默认 1）")),
+        ("--gpus", cards, "N|all|LIST", Text(
+            "with --gpu how many of them (default: 1); else which cards of the machine to use: so "
+            "many, all, or those of these numbers (0,1; one card: 1,)",
+            "配合 --gpu 时为显卡数量（默认 1）；否则为要使用的显卡：数量、all 或编号"
+            "（0,1；单张卡写作 1,）")),
+        ("--engines", positive, "N", Text(
+            "engines that serve the model together, each on cards or CPUs of its own",
+            "共同提供该模型的引擎数，各用自己的显卡或 CPU")),
         ("--ram", memory_size, "SIZE", Text("its main memory, such as 128GiB", "内存，如 128GiB")),
         ("--numa", positive, "N", Text(
             "its sockets, each a memory node (default: 1)",
@@ -105,29 +114,54 @@ def add_parts(parser: argparse.ArgumentParser, language: Language) -> None:
             metavar=metavar,
             help=words.in_language(language),
         )
+    add_split(parser, language)
+
+
+def add_split(parser: argparse.ArgumentParser, language: Language) -> None:
+    """How several cards are to be used, where the user knows better."""
+    parser.add_argument(
+        "--split",
+        choices=("one", "replicas", "layer", "tensor"),
+        help=Text(
+            "one engine on one card, one engine a card (replicas), or one over several: whole "
+            "layers on each, or a part of every tensor (default: what is expected to be best)",
+            "一卡一个引擎 one、每卡一个引擎 replicas，或一个引擎跨多卡：按层 layer、按张量 tensor"
+            "（默认：预期最好的方式）",
+        ).in_language(language),
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan; exit 3 when it says no."""
-    from workhorse.up.decide import decide
+    from workhorse.up.several import decide_ways
 
-    ask = ask_of(args, machine_root=args.machine, parts=parts_of(args))
+    composed = parts_of(args)
+    ask = ask_of(
+        args,
+        machine_root=args.machine,
+        parts=composed,
+        gpus=None if composed is not None else args.gpus,
+        engines=args.engines,
+        split=args.split,
+    )
     ask = replace(ask, wish=replace(ask.wish, least_bits=args.bits))
     if args.compare:
         return compare(args, ask)
     with LateBar(FETCHING, args.lang) as fetching:
-        decision = decide(ask, places(), fetching.step)
-    plan = decision.plan
+        found, parts = decide_ways(ask, places(), fetching.step)
+    plan = found.plan
     if args.json:
-        print(to_json(plan))
+        said = any(value is not None for value in (ask.gpus, ask.engines, ask.split))
+        print(to_json(found if said or len(found.plans) > 1 else plan))
     else:
+        print_ways(found, args.lang)
         print_plan(plan, args.lang)
         if args.explain:
-            print_explained(decision.model, plan, args.lang)
+            print_explained(parts[0].decision.model, plan, args.lang)
             print_learning(plan, learned_here(), args.lang)
         sys.stdout.flush()
         print_verdict(plan.verdict, args.lang)
-    return EXIT_NO if plan.verdict.blocked else EXIT_GOOD
+    return EXIT_NO if any(one.verdict.blocked for one in found.plans) else EXIT_GOOD
 
 
 def learned_here() -> "tuple[Experience, ...]":
@@ -162,6 +196,8 @@ def parts_of(args: argparse.Namespace) -> "Parts | None":
         for flag in ("gpu", "gpus", "ram", "numa", "cpu", "cores")
         if (value := getattr(args, flag)) is not None
     }
+    if named.keys() == {"gpus"}:
+        return None  # of the cards that are here, or captured, those to use
     if not named:
         return None
     first = f"--{next(iter(named))}"
@@ -179,6 +215,14 @@ def parts_of(args: argparse.Namespace) -> "Parts | None":
                 "Name the whole machine: --gpu NAME --gpus N --ram 128GiB --numa 2.",
                 "请完整描述机器：--gpu 名称 --gpus 数量 --ram 128GiB --numa 2。",
             ),
+            exit_code=EXIT_USAGE,
+        )
+    if args.gpus is not None and not isinstance(args.gpus, int):
+        raise AppError(
+            Text(
+                "A machine that is not here has --gpus N cards.", "不在本机的机器用 --gpus 数量。"
+            ),
+            Text("Give a number, such as --gpus 2.", "请给出数量，例如 --gpus 2。"),
             exit_code=EXIT_USAGE,
         )
     return Parts(args.gpu, args.gpus or 1, args.ram, args.numa or 1, args.cpu, args.cores)

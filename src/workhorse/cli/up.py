@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from workhorse.bench.scenario import STANDARD, Scenario
 from workhorse.cli.arguments import add_choices, add_model, ask_of, cards, port, positive
-from workhorse.cli.plan import print_plan
+from workhorse.cli.plan import add_split, print_plan
 from workhorse.cli.progress import FETCHING, MEASURING, LateBar
 from workhorse.cli.show import console, print_error, print_table, print_verdict
 from workhorse.codec import to_json
@@ -74,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     add_choices(parser, language)
     parser.add_argument("--gpus", type=cards, metavar="N|all|LIST", help=said["gpus"])
     parser.add_argument("--engines", type=positive, metavar="N", help=said["engines"])
+    add_split(parser, language)
     parser.add_argument("--config", type=Path, metavar="FILE", help=said["config"])
     parser.add_argument("--host", metavar="ADDRESS", help=said["host"])
     parser.add_argument("--port", type=port, metavar="N", help=said["port"])
@@ -93,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
         measure=not args.no_measure,
         gpus=args.gpus,
         engines=args.engines,
+        split=args.split,
     )
     if args.dry_run:
         return dry_run(ask, args)

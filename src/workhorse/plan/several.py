@@ -303,9 +303,8 @@ class _Search:
         split, engines = self.asked.split, self.asked.engines
         if split is None and engines is None:
             return False
-        return (split is None or split in (way.split, way.within)) and (
-            engines is None or len(way.plans) == engines
-        )
+        shared = split is None or split == way.split or (split != "one" and split == way.within)
+        return shared and (engines is None or len(way.plans) == engines)
 
     def forced(self, works: Sequence[Tried]) -> Tried | None:
         """What the user named; None when nothing was, or nothing of it works."""

@@ -4,6 +4,7 @@ from workhorse.text import Text
 
 SETTINGS = {
     "engine": Text("engine", "引擎"),
+    "engines": Text("engines", "引擎数"),
     "device": Text("device", "设备"),
     "layer split": Text("layers on each card", "各卡层数"),
     "experts in RAM": Text("experts in main memory", "内存中的专家"),

@@ -26,7 +26,7 @@ from workhorse.plan.rehearsed import Rehearsed, with_rehearsed
 from workhorse.plan.speed import Experience
 from workhorse.plan.what_if import Parts, assumed_build, composed_machine
 from workhorse.plan.wish import Wish, slots_for
-from workhorse.records import EngineBuild, Machine, Model, Plan, Reason, Stored
+from workhorse.records import EngineBuild, Machine, Model, Plan, Reason, Split, Stored
 from workhorse.store import Store
 from workhorse.text import Text
 from workhorse.tune.builds import builds_at_hand, environments_at_hand
@@ -72,6 +72,7 @@ class Ask:
     tuned: bool = True  # as `tune` has found it best here, where it has
     gpus: Cards | None = None
     engines: int | None = None  # how many of them serve the model together
+    split: Split | None = None  # how cards share the model, where the user says it
 
 
 @dataclass(frozen=True, slots=True)

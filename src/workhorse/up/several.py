@@ -50,19 +50,27 @@ def decide_parts(
     ask: Ask, where: Places, fetching: Fetching, instead_of: Running | None = None
 ) -> tuple[Part, ...]:
     """The engines to start for a model, the one that is expected to be fastest first; blocks."""
+    return decide_ways(ask, where, fetching, instead_of)[1]
+
+
+def decide_ways(
+    ask: Ask, where: Places, fetching: Fetching, instead_of: Running | None = None
+) -> tuple[Several, tuple[Part, ...]]:
+    """Every way to use this machine for a model, and the engines of the one that is taken; blocks.
+
+    The plans of the first are those of the engines.
+    """
     question = ask_around(ask, where, fetching, instead_of)
     found = several_of(question)
     machine, model = question.ground.machine, question.seen.model
     decisions = [Decision(machine, model, told(plan, found)) for plan in found.plans]
+    names = places_of(found.plans)
     if len(decisions) == 1:
-        only = decisions[0]
-        if ask.gpus is None:
-            only = question.tuned(only, where)
-        return (Part(question.noted(only), ""),)
-    return tuple(
-        Part(question.noted(one), on)
-        for one, on in zip(decisions, places_of(found.plans), strict=True)
-    )
+        names = ("",)
+        if ask.gpus is None and ask.split is None:
+            decisions = [question.tuned(decisions[0], where)]
+    parts = tuple(Part(question.noted(one), on) for one, on in zip(decisions, names, strict=True))
+    return replace(found, plans=tuple(part.decision.plan for part in parts)), parts
 
 
 def several_of(question: Question) -> Several:
@@ -76,7 +84,7 @@ def several_of(question: Question) -> Several:
         ask.wish,
         lambda machine, wish: question.on(machine, wish).plan,
         history=ground.history,
-        asked=Asked(gpus=cards_asked(ask, ground.machine, build), engines=ask.engines),
+        asked=Asked(cards_asked(ask, ground.machine, build), ask.engines, ask.split),
     )
 
 
