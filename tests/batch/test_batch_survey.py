@@ -68,6 +68,15 @@ def engine(**reading: Any) -> dict[str, Any]:
         ([engine(generating=4, waiting=2, giving_way=6)], 2, 0),
         ([engine(generating=4, waiting=1)], 3, 2),  # a gateway of an earlier version
         ([engine(generating=1, waiting=0, giving_way=0), engine(generating=2, giving_way=2)], 2, 1),
+        # Two engines of one model share one line, in which one of two is a batch's.
+        (
+            [
+                engine(generating=2, waiting=2, giving_way=2, giving_way_in_line=1),
+                engine(generating=1, waiting=2, giving_way=1, giving_way_in_line=1),
+            ],
+            2,
+            3,
+        ),
         ([{"model_name": "other", "reading": {"generating": 3}}], 0, 0),
         ([{"model_name": "m"}], 0, 0),
     ],
@@ -140,7 +149,11 @@ async def test_without_a_bench_what_the_service_measured_itself(tmp_path: Path) 
         found = await survey(client, there.service, Store(tmp_path / "s.sqlite"))
     assert found.capacity is not None
     assert not found.capacity.benched
-    assert found.capacity.prefill_tokens_per_s.value == 400
+    # Two engines read and write side by side; of one of them nothing was measured yet.
+    assert found.capacity.prefill_tokens_per_s.value == 2 * 400
+    decode = found.capacity.decode_tokens_per_s
+    assert (found.capacity.streams, decode.high) == (6, 6 * 60.0)
+    assert decode.low == pytest.approx(2 * 0.7 * 60.0)
 
 
 async def test_of_a_foreign_service_nothing_is_made_up(tmp_path: Path) -> None:

@@ -124,12 +124,13 @@ async def test_tls_with_an_authority_of_its_own_and_a_key(tmp_path: Path) -> Non
     assert "--ca-file" in refused.value.next_step.en
 
 
-async def test_a_gateway_tells_its_version_plan_and_engines() -> None:
+@pytest.mark.parametrize("engines", [1, 2])
+async def test_a_gateway_tells_its_version_plan_and_engines(engines: int) -> None:
     setting = {"label": {"en": "threads", "zh": "线程"}, "value": "14", "because": {}}
     plan = {"model_name": "m", "engine": "llama.cpp b1", "slots": 3, "context_tokens": 4096}
     state = {
         "version": "9.9",
-        "about": {"machine": [], "plans": [None, {**plan, "settings": [setting]}]},
+        "about": {"machine": [], "plans": [None, *[{**plan, "settings": [setting]}] * engines]},
         "reading": {"engines": [{"model_name": "m", "pid": 4321}]},
     }
 
@@ -147,6 +148,7 @@ async def test_a_gateway_tells_its_version_plan_and_engines() -> None:
             served_by = await who_serves(client, Service(url, "m", {}))
     finally:
         await runner.cleanup()
-    assert (served_by.gateway, served_by.slots, served_by.context_tokens) == ("9.9", 3, 4096)
-    assert (served_by.settings, served_by.pids) == ((("threads", "14"),), (4321,))
+    slots, several = 3 * engines, ((("engines", "2"),) if engines == 2 else ())
+    assert (served_by.gateway, served_by.slots, served_by.context_tokens) == ("9.9", slots, 4096)
+    assert (served_by.settings, served_by.pids) == ((*several, ("threads", "14")), (4321,))
     assert served_by.build == "llama.cpp b1"

@@ -11,7 +11,7 @@ from workhorse.engines.find import binary_build, embedded_build
 from workhorse.engines.llamacpp import command_line, environment, launch
 from workhorse.engines.llamacpp_adapter import LlamaCpp
 from workhorse.errors import AppError
-from workhorse.plan.planner import make_plan
+from workhorse.plan.planner import make_plan, uuids_of
 from workhorse.plan.wish import Wish
 from workhorse.records import Plan, Projector
 
@@ -109,6 +109,24 @@ def test_a_gpu_is_chosen_by_its_place_on_the_bus() -> None:
     added = environment(replace(plan(), gpu_index=1))
     assert added["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert added["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+def test_a_gpu_with_a_uuid_is_chosen_by_that() -> None:
+    """A number is another card's when one before it has fallen off the bus."""
+    uuids = ("GPU-0c24-1", "GPU-0c24-2")
+    named = environment(replace(plan(), gpu_index=0, gpu_indexes=(0, 1), gpu_uuids=uuids))
+    assert named["CUDA_VISIBLE_DEVICES"] == "GPU-0c24-1,GPU-0c24-2"
+
+
+@pytest.mark.parametrize(
+    ("uuids", "kept"),
+    [(("GPU-1", "GPU-2"), True), (("GPU-1", "GPU-1"), False), (("GPU-1", None), False)],
+)
+def test_a_plan_knows_its_cards_by_uuids_when_each_has_its_own(
+    uuids: tuple[str | None, ...], kept: bool
+) -> None:
+    cards = [replace(builders.gpu(i), uuid=uuid) for i, uuid in enumerate(uuids)]
+    assert uuids_of(cards) == (uuids if kept else ())
 
 
 def test_the_command_line_can_be_typed() -> None:

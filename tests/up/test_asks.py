@@ -1,9 +1,11 @@
 """What the command line and the settings ask for together."""
 
+import argparse
 from pathlib import Path
 
 import pytest
 
+from workhorse.cli.arguments import cards
 from workhorse.errors import AppError
 from workhorse.plan.wish import Wish
 from workhorse.settings import ModelSettings, Settings
@@ -32,6 +34,27 @@ def test_the_command_line_goes_first() -> None:
     assert (one.wish.slots, one.wish.headroom, one.wish.context_tokens) == (7, 0.5, 2048)
     assert (one.engine, one.quant) == (Path("asked"), "Q4_0")
     assert asks_of(asked, Settings()) == (asked,)
+
+
+def test_cards_and_engines_come_from_either() -> None:
+    settings = Settings(model=(ModelSettings(gpus=(0, 1), engines=2, split="layer"),))
+    (one,) = asks_of(Ask(), settings)
+    assert (one.gpus, one.engines, one.split) == ((0, 1), 2, "layer")
+    (one,) = asks_of(Ask(gpus="all", engines=3), settings)
+    assert (one.gpus, one.engines) == ("all", 3)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("2", 2), ("all", "all"), ("1,0", (0, 1)), ("1,", (1,)), ("0, 3", (0, 3))]
+)
+def test_cards_on_the_command_line(word: str, meant: object) -> None:
+    assert cards(word) == meant
+
+
+@pytest.mark.parametrize("word", ["0", "-1", ",", "0,0", "a,b", "0,-1", "", "some"])
+def test_cards_that_cannot_be_meant(word: str) -> None:
+    with pytest.raises((ValueError, argparse.ArgumentTypeError)):
+        cards(word)
 
 
 def test_a_file_beside_the_settings_is_meant_by_its_name(tmp_path: Path) -> None:

@@ -125,16 +125,17 @@ def started_capacity(engines: Sequence[EngineStateShown], slots: int | None) -> 
         "measures several",
         "服务启动时测得的单路速度；可用 `workhorse bench --what ladder` 测量多路",
     )
+    known = next((one.measured for one in engines if one.measured is not None), None)
+    if known is None:
+        return None
     found = []
     for one in engines:
-        measured, own = one.measured, one.slots if len(engines) > 1 else slots
-        if measured is not None and (
-            capacity := guessed_capacity(
-                own, measured.prefill_tokens_per_s, measured.decode_tokens_per_s, source
-            )
-        ):
-            found.append(capacity)
-    return together(found)
+        seen = one.measured or known  # the others of a model are much like it
+        own = one.slots if len(engines) > 1 else slots
+        found.append(
+            guessed_capacity(own, seen.prefill_tokens_per_s, seen.decode_tokens_per_s, source)
+        )
+    return together([one for one in found if one is not None])
 
 
 async def chats_of(client: aiohttp.ClientSession, service: Service, own: int) -> int | None:

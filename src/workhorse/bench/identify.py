@@ -103,7 +103,7 @@ async def who_serves(session: aiohttp.ClientSession, service: Service) -> Served
         slots=sum(slots) or props.total_slots,
         context_tokens=plan.context_tokens or props.default_generation_settings.n_ctx,
         gateway=short(state.version) if state else None,
-        settings=tuple(
+        settings=(
             *((("engines", str(len(plans))),) if len(plans) > 1 else ()),
             *(
                 (one.label.en[:TEXT_MAX], one.value[:TEXT_MAX])

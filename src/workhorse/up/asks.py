@@ -40,6 +40,7 @@ def with_settings(ask: Ask, one: ModelSettings) -> Ask:
         mmproj=ask.mmproj or projector_of(one, ask.config),
         gpus=ask.gpus or one.gpus,
         engines=ask.engines or one.engines,
+        split=ask.split or one.split,
     )
 
 
