@@ -77,7 +77,7 @@ def test_what_is_old_goes(tmp_path: Path) -> None:
     running = batch(0.0)
     over = enter(batch(1.0), "failed", 5.0)
     for one in (running, over):
-        store.add_batch(one)
+        store.add_batch(one, 99)
     store.sweep(120.0, keep_s=60.0)
     assert store.file(old.id) is None and not store.path(old.id).exists()
     assert store.file(young.id) == young and store.path(young.id).exists()
@@ -105,7 +105,17 @@ def test_nobody_else_may_look_into_the_files(tmp_path: Path) -> None:
 def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
     store = ApiStore(tmp_path)
     file, found = added(store, 0.0), batch(0.0)
-    store.add_batch(found)
+    store.add_batch(found, 9)
     with pytest.raises(AppError):  # a file of that id is there already
         store.change(found.id, lambda one: enter(one, "completed", 1.0), [file])
     assert store.batch(found.id) == found
+
+
+def test_an_owner_has_so_many_unfinished_batches_and_no_more(tmp_path: Path) -> None:
+    store = ApiStore(tmp_path)
+    assert store.add_batch(batch(0.0), 2) and store.add_batch(batch(1.0), 2)
+    refused = batch(2.0)
+    assert not store.add_batch(refused, 2)
+    assert store.batch(refused.id) is None
+    store.change(store.unfinished()[0].id, lambda one: enter(one, "failed", 3.0))
+    assert store.add_batch(batch(4.0), 2)

@@ -379,7 +379,7 @@ async def test_behind_tls(tmp_path: Path, small_model: Path) -> None:
             input_file_id="file-1",
             created_unix_s=time.time(),
         )
-        store.add_batch(batch)
+        store.add_batch(batch, 9)
         service.batches.changed()
         await until(lambda: (found := store.batch(batch.id)) is not None and found.over)
         found = store.batch(batch.id)

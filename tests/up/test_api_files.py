@@ -188,3 +188,30 @@ async def test_a_form_in_chunks_is_bounded_too(tmp_path: Path, small_model: Path
     ):
         assert answer.status == 413
         assert kept(service) == []
+
+
+async def test_one_owner_does_not_take_every_place(
+    tmp_path: Path, small_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_upload, "MOST_OF_ONE", 1)
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> Any:
+        yield b"first"
+        arrived.set()
+        await go_on.wait()
+        yield b"second"
+
+    async with (
+        batch_service(tmp_path, small_model) as (service, client),
+        aiohttp.ClientSession(service.url) as http,
+    ):
+        form = aiohttp.FormData({"purpose": "batch"})
+        form.add_field("file", slow(), filename="slow")
+        first = asyncio.create_task(http.post("/v1/files", data=form))
+        await arrived.wait()
+        with pytest.raises(openai.RateLimitError, match="1 files are being sent with this key"):
+            await client.with_options(max_retries=0).files.create(file=("b", b"b"), purpose="batch")
+        go_on.set()
+        assert (await first).status == 200
+        await client.files.create(file=("b", b"b"), purpose="batch")

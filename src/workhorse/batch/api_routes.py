@@ -166,9 +166,6 @@ class ApiRoutes:
             words = "The input of a batch is a file that was sent with the purpose 'batch'."
             raise wrong(words, "input_file_id")
         owner, most = owner_of(request), self._desk.settings.unfinished
-        if sum(one.owner == owner for one in await self._ask(self._store.unfinished)) >= most:
-            words = f"{most} batches are unfinished already: wait for the end of one."
-            raise web.HTTPTooManyRequests(text=words)
         now_unix_s, expires = self._clock(), asked.output_expires_after
         batch = Batch(
             id=new_id("batch_", now_unix_s),
@@ -179,7 +176,9 @@ class ApiRoutes:
             metadata=asked.metadata,
             output_expires_s=None if expires is None else float(expires.seconds),
         )
-        await self._ask(lambda: self._store.add_batch(batch))
+        if not await self._ask(lambda: self._store.add_batch(batch, most)):
+            words = f"{most} batches are unfinished already: wait for the end of one."
+            raise web.HTTPTooManyRequests(text=words)
         self._desk.changed()
         return json_response(show_batch(batch))
 

@@ -118,16 +118,19 @@ class ApiStore:
 
     # batches
 
-    def add_batch(self, batch: Batch) -> None:
-        """Keep a new batch."""
+    def add_batch(self, batch: Batch, most_unfinished: int) -> bool:
+        """Keep a new batch; False where its owner has so many unfinished ones already."""
         document = msgspec.json.encode(batch).decode()
         row = (batch.id, batch.owner, batch.over, batch.created_unix_s, document)
         with self._open() as connection:
-            connection.execute(
+            # Counted and added in one statement: two requests at once see each other.
+            added = connection.execute(
                 "INSERT INTO batch (id, owner, over, created_unix_s, document) "
-                "VALUES (?, ?, ?, ?, ?)",
-                row,
+                "SELECT ?1, ?2, ?3, ?4, ?5 WHERE ?6 > "
+                "(SELECT count(*) FROM batch WHERE owner = ?2 AND NOT over)",
+                (*row, most_unfinished),
             )
+            return added.rowcount == 1
 
     def batch(self, batch_id: str) -> Batch | None:
         """One batch; None: there is none of that id."""

@@ -23,6 +23,7 @@ MOST_PARTS = 16
 LONGEST_FIELD_BYTES = 1024
 LONGEST_NAME = 255
 MOST_AT_ONCE = 32  # uploads, of everybody together
+MOST_OF_ONE = 8  # of one owner: a slow client must not take every place
 # What a form has beside the file: boundaries, headers, the other fields.
 AROUND_BYTES = 1 * MIB
 # OpenAI's API reference, Files, `expires_after` (2026-11).
@@ -38,7 +39,7 @@ class Uploads:
     def __init__(self, store: ApiStore, settings: Settings, clock: Callable[[], float]) -> None:
         self._store, self._settings, self._clock = store, settings, clock
         self._coming_bytes: Counter[str] = Counter()  # by owner, of those under way
-        self._under_way = 0
+        self._under_way: Counter[str] = Counter()  # uploads, by owner
 
     async def take(self, request: web.Request, owner: str) -> StoredFile:
         """The file that a form brings, kept; raises what the client is to be told."""
@@ -48,9 +49,12 @@ class Uploads:
         size_bytes, most_bytes = request.content_length or 0, settings.upload_mib * MIB
         if size_bytes > most_bytes + AROUND_BYTES:
             raise web.HTTPRequestEntityTooLarge(most_bytes, size_bytes)
-        if self._under_way >= MOST_AT_ONCE:
-            raise web.HTTPTooManyRequests(text=f"{MOST_AT_ONCE} files are being sent already.")
-        self._under_way += 1
+        if self._under_way[owner] >= MOST_OF_ONE or self._under_way.total() >= MOST_AT_ONCE:
+            words = f"{self._under_way[owner]} files are being sent with this key already"
+            raise web.HTTPTooManyRequests(
+                text=f"{words}, {self._under_way.total()} with all keys: wait for the end of one."
+            )
+        self._under_way[owner] += 1
         try:
             async with asyncio.timeout(settings.upload_s):
                 return await self._form(await request.multipart(), owner, settings)
@@ -59,7 +63,9 @@ class Uploads:
         except (ValueError, AssertionError, RuntimeError, HttpProcessingError) as error:
             raise wrong(f"The form is broken: {error}", "file") from error
         finally:
-            self._under_way -= 1
+            self._under_way[owner] -= 1
+            if not self._under_way[owner]:
+                del self._under_way[owner]
 
     async def _form(self, form: MultipartReader, owner: str, settings: BatchSettings) -> StoredFile:
         now_unix_s = self._clock()
