@@ -182,7 +182,9 @@ class ReplicaLife:
             on_death=self._engine_ended,
         )
         address = await child.start()
-        speeds = self._record.speeds or await first_speeds(plan, address, self._budget_s)
+        # After a death people wait; in peace it is measured anew, for the machine may have changed.
+        known = self._record.speeds if self._record.deaths_unix_s else None
+        speeds = known or await first_speeds(plan, address, self._budget_s)
         if not child.lives:
             raise engine_ended(self._ended or Text("ended", "已退出"), self._log_path)
         self._speeds = speeds or self._speeds
@@ -213,6 +215,9 @@ class ReplicaLife:
 
     async def stop(self) -> None:
         """End the engine in order; safe more than once."""
+        if self.is_well and not self._stopping:
+            self._record = replace(self._record, deaths_unix_s=(), reason=None)
+            await asyncio.to_thread(write_record, self._folder, self.spec.name, self._record)
         self._stopping = True
         if self._child is not None:
             await self._child.stop()
