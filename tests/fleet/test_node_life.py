@@ -17,7 +17,8 @@ import pytest
 from workhorse.config import Places
 from workhorse.fleet.addresses import taken_ports
 from workhorse.fleet.descendants import descendants, end_processes
-from workhorse.fleet.member import Member, read_member, temp_dir
+from workhorse.fleet.member import Member, read_member, temp_dir, token_path
+from workhorse.fleet.secret import read_token
 from workhorse.run.live_processes import read_process
 from workhorse.run.process import free_port
 
@@ -178,6 +179,17 @@ def test_what_a_killed_keeper_left_is_ended_by_the_next_start_or_by_leave(host: 
     assert read_member(host.where) is None
 
 
+def test_one_fleet_has_one_node_a_machine(host: Host, tmp_path: Path) -> None:
+    token = Path(document(host.fleet(*host.init("--json")))["node"]["token_file"])
+    second = Host(tmp_path / "second", host.env | {"WORKHORSE_HOME": str(tmp_path / "second")})
+    second.home.mkdir()
+    done = second.fleet(*second.init("--token-file", str(token)))
+    assert done.returncode == 3
+    assert "Another node of this fleet" in done.stderr
+    assert host.member().lives()
+    assert Path(host.member().temp_dir).is_dir()
+
+
 def killed(member: Member) -> None:
     os.kill(member.keeper.pid, signal.SIGKILL)
     wait_for(lambda: not member.lives(), "the keeper was not killed")
@@ -200,7 +212,7 @@ def test_a_start_that_fails_tells_rays_words_and_leaves_nothing(host: Host) -> N
     assert "The node did not start: ValueError: the words of Ray" in done.stderr
     assert "Traceback" not in done.stderr
     assert read_member(host.where) is None
-    assert not temp_dir(host.where).exists()
+    assert not temp_dir(read_token(token_path(host.where))).exists()
 
 
 def test_in_the_foreground_it_ends_at_a_ctrl_c_and_all_below_it(host: Host) -> None:

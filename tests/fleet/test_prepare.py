@@ -1,6 +1,7 @@
 """What a person can do wrong before a node starts: each is one clear error, and nothing started."""
 
 import platform
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -36,9 +37,10 @@ def ray_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def where(tmp_path: Path) -> Iterator[Places]:
     where = Places(tmp_path / "home")
     yield where
-    folder = temp_dir(where)
-    if folder.exists():
-        folder.rmdir()
+    for path in (token_path(where), tmp_path / "token"):
+        if path.exists():
+            path.chmod(0o600)
+            shutil.rmtree(temp_dir(read_token(path)), ignore_errors=True)
 
 
 @pytest.fixture
@@ -210,7 +212,8 @@ def test_a_first_port_with_no_room_behind_it(where: Places, port: int) -> None:
 
 
 def test_a_folder_of_somebody_else_is_not_used(where: Places) -> None:
-    folder = temp_dir(where)
+    write_token(token_path(where), new_token())
+    folder = temp_dir(read_token(token_path(where)))
     folder.mkdir()
     folder.chmod(0o777)
     assert "can be used by others" in refusal(free(), where).what.en

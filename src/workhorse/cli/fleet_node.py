@@ -81,7 +81,7 @@ def run_node(args: argparse.Namespace, wish: "Wish") -> int:
 async def keep(args: argparse.Namespace, wish: "Wish") -> int:
     """Keep the node until Ctrl-C or SIGTERM."""
     from workhorse.cli.until_stopped import until_stopped
-    from workhorse.fleet.keeper import Keeper, clear_dead_node, held
+    from workhorse.fleet.keeper import Keeper, clear_dead_node, place_held
     from workhorse.fleet.prepare import prepared
     from workhorse.run.notify import Notify
 
@@ -96,7 +96,7 @@ async def keep(args: argparse.Namespace, wish: "Wish") -> int:
         tell(member, args)
         sys.stdout.flush()
 
-    with held(where):
+    with place_held(where):
         clear_dead_node(where)
         start = prepared(wish, where)
         await until_stopped(Keeper(start, where, told=told).run(ready))

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from workhorse.config import Places
@@ -62,16 +62,41 @@ def log_path(where: Places) -> Path:
 
 
 @contextmanager
-def held(where: Places) -> Iterator[None]:
-    """This machine's place as a node; an AppError when another keeper has it."""
+def held(path: Path, taken: Callable[[], AppError]) -> Iterator[None]:
+    """A file or folder locked for as long as this lasts; the error when another process has it."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise taken() from error
+    finally:
+        os.close(opened)
+
+
+def place_held(where: Places) -> AbstractContextManager[None]:
+    """This machine's place as a node of this data folder."""
     path = lock_path(where)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise already_member(read_member(where)) from error
-        yield
+    path.touch()
+    return held(path, lambda: already_member(read_member(where)))
+
+
+def folder_held(temp_dir: str) -> AbstractContextManager[None]:
+    """This machine's place as a node of this fleet, whoever's data folder it is of.
+
+    A lock on the folder itself also keeps systemd-tmpfiles from taking out what is old in it
+    (tmpfiles.d(5)).
+    """
+    other = AppError(
+        Text(
+            "Another node of this fleet runs on this machine, with another data folder.",
+            "本机上已有该集群的另一个节点（使用另一个数据目录）。",
+        ),
+        Text("One is enough: it has all cards.", "一个节点即可使用本机全部显卡。"),
+        exit_code=EXIT_NO,
+    )
+    return held(Path(temp_dir), lambda: other)
 
 
 def already_member(member: Member | None) -> AppError:
@@ -97,7 +122,8 @@ def clear_dead_node(where: Places) -> None:
         return
     if member.birthplace == birthplace():
         end_processes(lambda: carrying(member.marker))
-    shutil.rmtree(member.temp_dir, ignore_errors=True)
+        with suppress(AppError, OSError), folder_held(member.temp_dir):
+            shutil.rmtree(member.temp_dir, ignore_errors=True)
     path_of(where).unlink(missing_ok=True)
 
 
@@ -118,6 +144,10 @@ class Keeper:
         `on_ready` is called at each start. Raises AppError when the first start fails.
         """
         become_reaper()
+        with folder_held(self.start.temp_dir):
+            await self._kept(on_ready)
+
+    async def _kept(self, on_ready: Callable[[Member], None]) -> None:
         reaping = asyncio.create_task(self._reap())
         pause_s, ready_once = FIRST_PAUSE_S, False
         try:

@@ -4,7 +4,6 @@ import os
 import socket
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 from workhorse.codec import from_json, to_json
@@ -12,6 +11,7 @@ from workhorse.config import Places
 from workhorse.errors import EXIT_NO, AppError
 from workhorse.fleet.node_facts import label_value
 from workhorse.fleet.ray_start import Ports
+from workhorse.fleet.secret import folder_mark
 from workhorse.run.live_processes import PROC, LiveProcess, birthplace, read_process
 from workhorse.text import Text
 from workhorse.units import MIB
@@ -59,14 +59,14 @@ def token_path(where: Places) -> Path:
     return where.data / "fleet" / "token"
 
 
-def temp_dir(where: Places) -> Path:
-    """Where Ray and HAProxy keep their sockets and logs.
+def temp_dir(token: str) -> Path:
+    """Where Ray and HAProxy keep their sockets and logs: the same path on every node of a fleet.
 
-    HAProxy takes at most 97 bytes for the path of a socket, and Ray adds 68 of them to ours; a
+    The head decides for all nodes where HAProxy's control socket lies, which anybody may use who
+    can reach it. HAProxy takes at most 97 bytes for its path, and Ray adds 68 of them to ours; a
     home folder may lie on a network, and TMPDIR may be long.
     """
-    whose = f"{os.getuid()} {where.data.absolute()} {host_name()}"
-    return Path("/tmp") / f"workhorse-{sha256(whose.encode()).hexdigest()[:8]}"  # noqa: S108
+    return Path("/tmp") / f"workhorse-{folder_mark(token)}"  # noqa: S108
 
 
 def read_member(where: Places) -> Member | None:

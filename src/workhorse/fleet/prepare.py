@@ -63,7 +63,7 @@ def prepared(wish: Wish, where: Places, *, look: Probe | None = None) -> NodeSta
         raise already_member(member)
     ports = ports_of(wish)
     token_file = token_of(wish, where)
-    folder = private_folder(temp_dir(where))
+    folder = private_folder(temp_dir(read_token(token_file)))
     name = name_of(wish.name)
     if wish.head is None:
         address = own(wish.address)

@@ -15,6 +15,7 @@ TOKEN = re.compile(r"[!-~]{32,512}")
 LARGEST_BYTES = 4096
 # What the key of replicas is made for; another purpose of the token would have other words.
 REPLICA_PURPOSE = b"workhorse fleet: key of replicas, 1"
+FOLDER_PURPOSE = b"workhorse fleet: name of the folder for sockets, 1"
 
 
 def new_token() -> str:
@@ -25,6 +26,11 @@ def new_token() -> str:
 def replica_key(token: str) -> str:
     """The key that every replica asks for; the token cannot be told from it."""
     return hmac.new(token.encode(), REPLICA_PURPOSE, hashlib.sha256).hexdigest()
+
+
+def folder_mark(token: str) -> str:
+    """Eight digits that are the same on every node of a fleet, and of no other."""
+    return hmac.new(token.encode(), FOLDER_PURPOSE, hashlib.sha256).hexdigest()[:8]
 
 
 def write_token(path: Path, token: str) -> None:
