@@ -16,7 +16,7 @@ from workhorse.fleet.spread_words import does_not_fit, no_rpc, spread_reason
 from workhorse.plan.checks import usable_gpus
 from workhorse.plan.cpus import choose_cpus, spread_cpus
 from workhorse.plan.cuts import Sizes
-from workhorse.plan.memory import Layout
+from workhorse.plan.memory import CUDA_CONTEXT_BYTES, RUNTIME_BYTES, Layout
 from workhorse.plan.pages import choose_pages
 from workhorse.plan.placement import Card, Placement, cards_of, place_as_told, ram_room
 from workhorse.plan.planner import Course, plan_of
@@ -157,7 +157,8 @@ def _devices(helper: Helper, number: int, build: EngineBuild, headroom: float) -
     room = ram_room(machine, headroom)
     if not cards and room:
         reader = memory_reader(machine, cpu, choose_pages(machine))
-        card = Card(_as_card(first, room), room)
+        # A card's context is counted for every device, and main memory has none.
+        card = Card(_as_card(first, room), room + CUDA_CONTEXT_BYTES - RUNTIME_BYTES)
         yield _Device(helper, card, None, reader, cpu.threads)
 
 
@@ -287,7 +288,10 @@ def _named(
 def _budget_line(line: BudgetLine, names: Mapping[str, str]) -> BudgetLine:
     if line.part == "output head" and line.device in names:
         return replace(line, device="RAM")
-    return replace(line, device=names.get(line.device, line.device))
+    name = names.get(line.device, line.device)
+    if line.item == "runtime" and line.device in names and name.endswith(" RAM"):
+        return replace(line, device=name, n_bytes=RUNTIME_BYTES)
+    return replace(line, device=name)
 
 
 def _shares(devices: Sequence[_Device], budget: Sequence[BudgetLine]) -> tuple[Share, ...]:

@@ -17,6 +17,7 @@ from workhorse.fleet.rpc_server import RpcBuild, build_at
 from workhorse.fleet.spec import Helping, ReplicaSpec
 from workhorse.fleet.spread import Helper, Link, Spread, spread_over
 from workhorse.fleet.spread_words import Alternative, advice, no_rpc
+from workhorse.fleet.vllm_nodes import by_hand, launches
 from workhorse.plan.cpus import allowed_cores
 from workhorse.plan.placement import ram_room
 from workhorse.records import EngineBuild, Machine
@@ -24,6 +25,7 @@ from workhorse.tell import Teller
 from workhorse.text import Text
 from workhorse.up.decide import Ask, look_around
 
+VLLM_PORT = 8001
 # Said before anything listens.
 LOUD = Text(
     "WARNING: --trust-link: the nodes' RPC ports ask for no key. Whoever reaches them can read and "
@@ -92,6 +94,7 @@ async def spread_plan(
     request: PlanRequest,
     alone: FleetPlan,
     *,
+    found: Sequence[NodeFound] = (),
     skip_golden: bool = False,
 ) -> tuple[FleetPlan, Spread]:
     """The plan of one replica of `wanted` on several nodes; `alone`: what single nodes could do.
@@ -99,6 +102,8 @@ async def spread_plan(
     The node with the most room is the main one; as few others help as have the room. Raises
     AppError: too few nodes with one build, or no room.
     """
+    if wanted.stored is not None:
+        raise vllm_by_hand(nodes, wanted, found)
     how.tell.stage(LOUD)
     living = [one for one in nodes if one.alive and not one.draining]
     grounds = await _grounds(how, living, request)
@@ -124,6 +129,47 @@ async def spread_plan(
     spec = replace(spec, skip_golden=skip_golden)
     how.tell.stage(advice(spread.forecast.decode_tokens_per_s, alternatives(alone)))
     return replace(alone, kinds=(), replicas=(spec,), spare=()), spread
+
+
+def vllm_by_hand(
+    nodes: Sequence[Node], wanted: WantedModel, found: Sequence[NodeFound]
+) -> AppError:
+    """The error for a checkpoint: vLLM can be started over machines, and not by the fleet."""
+    plans = [
+        engine.plan
+        for one in found
+        if one.plans is not None
+        for option in one.plans.options
+        for engine in option.engines
+        if engine.plan.engine.engine == "vllm" and engine.plan.model_path == wanted.model.path
+    ]
+    if not plans:
+        return AppError(
+            Text(
+                "A checkpoint is shared by several machines with vLLM alone.",
+                "未量化的模型目录只能用 vLLM 跨机器运行。",
+            ),
+            Text(
+                "Offer a GGUF file, or add --engine vllm to get vLLM's commands.",
+                "请提供 GGUF 文件，或加 --engine vllm 以获得 vLLM 的启动命令。",
+            ),
+            exit_code=EXIT_NO,
+        )
+    addresses = [one.address for one in nodes if one.alive and not one.draining]
+    starts = launches(plans[0], addresses, "tensor", heads=wanted.model.heads or 1, port=VLLM_PORT)
+    lines = by_hand(starts)
+    return AppError(
+        Text(
+            "The fleet does not start vLLM over several machines by itself: how fast the link has "
+            "to be for that was never measured.",
+            "集群不会自动跨机器启动 vLLM：所需的链路速度尚无实测。",
+        ),
+        Text(
+            "By hand, one command a machine:\n" + "\n".join(one.en for one in lines),
+            "可手动启动，每台机器一条命令：\n" + "\n".join(one.zh for one in lines),
+        ),
+        exit_code=EXIT_NO,
+    )
 
 
 async def _grounds(

@@ -129,10 +129,14 @@ class FleetUp:
             ),
         )
         wanted = too_large(self._wanted, there) if self.ask.trust_link else None
-        return plan if wanted is None else await self._spread(nodes, wanted, request, plan)
+        return plan if wanted is None else await self._spread(there, wanted, request, plan)
 
     async def _spread(
-        self, nodes: Sequence[Node], wanted: WantedModel, request: PlanRequest, plan: FleetPlan
+        self,
+        found: Sequence[NodeFound],
+        wanted: WantedModel,
+        request: PlanRequest,
+        plan: FleetPlan,
     ) -> FleetPlan:
         """One replica over several nodes, made once: it stays when others come."""
         if self._spread_plan is None:
@@ -141,7 +145,13 @@ class FleetUp:
 
             how = Spreading(self._cluster, probed, end_probing, self.tell)
             self._spread_plan, _ = await spread_plan(
-                how, nodes, wanted, request, plan, skip_golden=self.ask.skip_golden
+                how,
+                [one.node for one in found],
+                wanted,
+                request,
+                plan,
+                found=found,
+                skip_golden=self.ask.skip_golden,
             )
         return self._spread_plan
 
