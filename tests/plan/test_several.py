@@ -90,7 +90,8 @@ def outline(found: Several) -> dict[str, Any]:
                 "gpus": way.gpus,
                 "context": way.context_tokens,
                 "slots": way.slots,
-                "device_bytes": way.device_bytes,
+                # Main memory is the prompt cache above all, which tests/plan/test_planner.py has.
+                "device_bytes": {d: n for d, n in way.device_bytes.items() if d != "RAM"},
                 "transfers": [term.source.en for term in way.transfers],
             }
             for way in found.ways

@@ -126,7 +126,7 @@ def test_a_deeper_context_is_never_faster(
 @given(MODELS, READERS)
 def test_more_streams_are_slower_for_each(model: Model, reader: Reader) -> None:
     found = promise(model, reader).streams
-    assert [speed.streams for speed in found] == [1, 2, 4, 8]
+    assert [speed.streams for speed in found] == [1, 2, 4, 8, 16]
     each = [speed.each_tokens_per_s.value for speed in found]
     assert each[1:] == sorted(each[1:], reverse=True)
     for speed in found:
@@ -156,7 +156,8 @@ def test_depths_are_slower_the_deeper() -> None:
 
 def test_streams_share_what_is_read_once() -> None:
     shape = builders.model(layers=32, embedding=4096, feed_forward=14336, vocabulary=128_000)
-    one, _, _, eight = promise(shape, card()).streams
+    found = {speed.streams: speed for speed in promise(shape, card()).streams}
+    one, eight = found[1], found[8]
     assert eight.total_tokens_per_s.value > 2 * one.total_tokens_per_s.value
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from workhorse.knowledge.speeds import speed_constants
 from workhorse.plan.speed.cards import published_fit
@@ -57,19 +58,15 @@ def forecast(
     devices = {"alone": readers} if isinstance(readers, Reader) else readers
     question = Question(model, kv_types, depth_tokens, placed, alone, served=served, shared=shared)
     n_bytes = bytes_per_token(model, *kv_types, depth_tokens)
-    prompt = prefill(model, readers, setup, history, placed=placed, shared=shared)
+
+    read = partial(prefill, model, readers, setup, history, placed=placed, shared=shared)
+    prompt = read()
     load = loading(model, devices, disk)
     one = step(question, devices)
     if one is None:
         return Forecast(None, None, None, n_bytes, prompt, load_s=load)
-    plain = 1 / one.seconds
-    low, high = band_of(model, one)
-    ceiling = ceiling_of(question, devices)
-    decode = learned(plain, model, setup, history)
-    if decode is None:
-        decode = Estimate(
-            plain, plain * low, plain * high, "tok/s", "estimated", source_of(model, devices)
-        )
+    plain, ceiling = 1 / one.seconds, ceiling_of(question, devices)
+    decode = learned(plain, model, setup, history) or by_constants(one, model, devices)
     decode = capped(decode, ceiling.value)
     factor = correction(model, setup, history)
     return Forecast(
@@ -83,15 +80,7 @@ def forecast(
             for n in STREAMS
             if (speed := streams_speed(question, devices, n, factor, decode)) is not None
         ),
-        prompts=tuple(
-            PromptSpeed(
-                n,
-                prefill(
-                    model, readers, setup, history, placed=placed, prompt_tokens=n, shared=shared
-                ),
-            )
-            for n in PROMPTS_TOKENS
-        ),
+        prompts=tuple(PromptSpeed(n, read(prompt_tokens=n)) for n in PROMPTS_TOKENS),
         depths=tuple(
             DepthSpeed(n, scaled(decode, deep / decode.value))
             for n in DEPTHS_TOKENS
@@ -101,6 +90,13 @@ def forecast(
         drafted_tokens_per_s=drafted(question, devices, decode),
         terms=one.terms,
     )
+
+
+def by_constants(one: Step, model: Model, readers: Mapping[str, Reader]) -> Estimate:
+    """Decode speed of one stream where nothing was measured here."""
+    plain, (low, high) = 1 / one.seconds, band_of(model, one)
+    source = source_of(model, readers)
+    return Estimate(plain, plain * low, plain * high, "tok/s", "estimated", source)
 
 
 def capped(estimate: Estimate, ceiling: float) -> Estimate:

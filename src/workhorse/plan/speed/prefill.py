@@ -32,6 +32,7 @@ EXPERT_S, EXPERT_BEFORE = 90e-6, (7, 5)
 ATTENTION_SHARE = 0.5
 BATCH_TOKENS = 512
 PROMPTS_TOKENS = (512, 2048, 8192)
+PROTOCOL_PROMPT_TOKENS = 768  # what the fixed protocol of the bench sends
 FLOAT_TYPES = ("f16", "f32", "bf16")
 
 
@@ -42,7 +43,7 @@ def prefill(
     history: Sequence[Experience] = (),
     *,
     placed: Sequence[Placed] = (),
-    prompt_tokens: int = 768,
+    prompt_tokens: int = PROTOCOL_PROMPT_TOKENS,
     shared: Shared | None = None,
 ) -> Estimate:
     """Prompt tokens a second: what was measured of this model here, else arithmetic alone.
@@ -58,7 +59,7 @@ def prefill(
         if e.prefill_tokens_per_s is not None
     ]
     if seen:
-        measured_at = 768
+        measured_at = PROTOCOL_PROMPT_TOKENS
         reckoned = measured_at / prefill_seconds(model, readers, placed, measured_at, shared)[0]
         value, band = median(seen) * value / reckoned, SAME_MODEL_BAND
         words = Text(f"{len(seen)} measured here", f"本机 {len(seen)} 次实测")

@@ -117,6 +117,12 @@ def reckoned_link(one: Gpu, other: Gpu, link: GpuLink | None, *, direct: bool) -
     share = path.direct_share if peers else path.staged_share
     rate = share * min(lanes_bytes_per_s(one), lanes_bytes_per_s(other))
     shown = show_bandwidth(rate)
+    if link is None:
+        words = Text(
+            f"the link is not known: PCIe through main memory assumed, {shown} a copy",
+            f"链路未知：假定经内存的 PCIe，单次拷贝 {shown}",
+        )
+        return CardLink("pcie", rate, exchanges()["pcie"].seconds, words)
     words = Text(
         f"PCIe ({path.name}){'' if peers else ' through main memory'}, {shown} a copy",
         f"PCIe（{path.name}）{'' if peers else '经内存中转'}，单次拷贝 {shown}",
