@@ -81,6 +81,8 @@ def test_the_pages_example_is_read(page: str, tmp_path: Path) -> None:
         ("[serve]\nhost = 1", "`serve.host` has to be a text in quotes", "应为带引号的文本"),
         ("[guard]\ndecode_share = 1", "has to be less than 1", "应小于 1"),
         ('[[model]]\nfor = "all"', "`model[0].for` cannot be 'all'", "不能是 'all'"),
+        ("[[model]]\ngpus = 0", "`model[0].gpus` has to be at least 1", "应不小于 1"),
+        ('[[model]]\ngpus = "some"', "`model[0].gpus` cannot be 'some'", "不能是 'some'"),
         ("[[template]]\n", "`template[0]` lacks its `name`", "`template[0]` 缺少 `name`"),
         ('[guard]\nwebhook = "ftp://x"', "`guard.webhook` is not written as", "写法不正确"),
         ("[serve", "Expected ']'", "Expected ']'"),

@@ -62,7 +62,7 @@ class ModelSettings(
     # The cards to use: so many, all, or a list of their numbers; left out: we decide.
     gpus: Count | Literal["all"] | Annotated[CardList, msgspec.Meta(min_length=1)] | None = None
     engines: Count | None = None  # that serve it together
-    split: Literal["one", "replicas", "layer", "row", "tensor"] | None = None  # over the cards
+    split: Literal["one", "replicas", "layer", "tensor"] | None = None  # over the cards
 
 
 class SupervisionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

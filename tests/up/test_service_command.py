@@ -11,6 +11,8 @@ from service_process import fake_server
 
 import pooled
 from workhorse.cli import main
+from workhorse.cli.arguments import cards
+from workhorse.cli.service import cards_word
 from workhorse.machine.probe import probe
 
 
@@ -46,10 +48,11 @@ def test_a_dry_run_changes_nothing(
     tmp_path: Path, asked: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["service", "install", *asked, "--slots", "2", "--port", "8123", "--headroom", "30%"]
+    words += ["--engines", "1", "--split", "one"]
     assert main([*words, "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert "$ systemctl --user enable --now workhorse.service" in said
-    assert "--slots 2 --headroom 30%% --port 8123" in said
+    assert "--slots 2 --headroom 30%% --engines 1 --split one --port 8123" in said
     assert f"Environment=WORKHORSE_HOME={tmp_path}/data" in said
     assert not (tmp_path / "config").exists()
     assert main([*words, "--json", "--dry-run"]) == 0
@@ -98,6 +101,11 @@ def test_what_the_program_stands_on_is_not_hidden_from_it(
         assert f"\nPrivateTmp={temporary}\n" in said
 
 
+@pytest.mark.parametrize("word", ["2", "all", "1,", "0,3"])
+def test_cards_come_back_as_they_were_asked_for(word: str) -> None:
+    assert cards(cards_word(cards(word)) or "") == cards(word)
+
+
 def test_an_engine_that_compiles_may_without_a_card(
     asked: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +113,8 @@ def test_an_engine_that_compiles_may_without_a_card(
     assert main(words) == 0
     assert "\nMemoryDenyWriteExecute=yes\n" in capsys.readouterr().out
     plan = pooled.plan(pooled.vllm())
-    monkeypatch.setattr("workhorse.up.decide.decide", lambda *_: SimpleNamespace(plan=plan))
+    part = SimpleNamespace(decision=SimpleNamespace(plan=plan))
+    monkeypatch.setattr("workhorse.up.several.decide_parts", lambda *_: (part,))
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "\nMemoryDenyWriteExecute=no\n" in said

@@ -77,6 +77,28 @@ def add_choices(
     )
 
 
+def add_cards(parser: argparse.ArgumentParser, language: Language) -> None:
+    """Which cards of this machine a model gets, and how many engines serve it."""
+    parser.add_argument(
+        "--gpus",
+        type=cards,
+        metavar="N|all|LIST",
+        help=Text(
+            "cards to use: so many (2), all, or those of these numbers (0,1; one card: 1,)",
+            "使用的显卡：数量（2）、all，或编号（0,1；单张卡写作 1,）",
+        ).in_language(language),
+    )
+    parser.add_argument(
+        "--engines",
+        type=positive,
+        metavar="N",
+        help=Text(
+            "engines that serve the model together, each on cards or CPUs of its own",
+            "共同提供该模型的引擎数，各用自己的显卡或 CPU",
+        ).in_language(language),
+    )
+
+
 def add_projector(parser: argparse.ArgumentParser, language: Language) -> None:
     """The file with which a model takes images."""
     parser.add_argument(

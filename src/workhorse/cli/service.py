@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import workhorse
-from workhorse.cli.arguments import add_choices, add_model, ask_of, port
+from workhorse.cli.arguments import add_cards, add_choices, add_model, ask_of, port
+from workhorse.cli.plan import add_split
 from workhorse.cli.progress import FETCHING, LateBar
 from workhorse.codec import to_json
 from workhorse.config import HOST, PORT, places
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from workhorse.run.service_file import UnitFacts
     from workhorse.run.systemd import Manager
     from workhorse.settings import Settings
-    from workhorse.up.decide import Ask
+    from workhorse.up.decide import Ask, Cards
 
 ACTIONS = ("install", "show", "remove")
 DEFAULT_NAME = "workhorse"
@@ -59,6 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     parser.add_argument("action", choices=ACTIONS, help=said["action"])
     add_model(parser, language)
     add_choices(parser, language)
+    add_cards(parser, language)
+    add_split(parser, language)
     parser.add_argument("--config", type=Path, metavar="FILE", help=said["config"])
     parser.add_argument("--host", metavar="ADDRESS", help=said["host"])
     parser.add_argument("--port", type=port, metavar="N", help=said["port"])
@@ -111,13 +114,22 @@ def install(args: argparse.Namespace, manager: "Manager") -> int:
     from workhorse.run.service_file import unit
     from workhorse.settings import Settings, read_settings
     from workhorse.up.asks import asks_of, checked
-    from workhorse.up.decide import decide
+    from workhorse.up.several import decide_parts
 
     settings = read_settings(args.config) if args.config else Settings()
-    ask = ask_of(args, config=args.config, host=args.host, port=args.port)
+    ask = ask_of(
+        args,
+        config=args.config,
+        host=args.host,
+        port=args.port,
+        gpus=args.gpus,
+        engines=args.engines,
+        split=args.split,
+    )
     asks = [checked(one) for one in asks_of(ask, settings)]
     with LateBar(FETCHING, args.lang) as fetching:
-        plans = [decide(one, places(), fetching.step).plan for one in asks]
+        parts = [part for one in asks for part in decide_parts(one, places(), fetching.step)]
+    plans = [part.decision.plan for part in parts]
     for plan in plans:
         worst = next((f for f in plan.verdict.findings if f.level == "blocker"), None)
         if worst is not None:
@@ -222,12 +234,22 @@ def up_command(args: argparse.Namespace, data: Path) -> tuple[str, ...]:
         ("--slots", args.slots),
         ("--for", args.purpose),
         ("--headroom", headroom),
+        ("--gpus", cards_word(args.gpus)),
+        ("--engines", args.engines),
+        ("--split", args.split),
         ("--host", args.host),
         ("--port", args.port),
     ):
         if value is not None:
             words += [option, str(value)]
     return tuple(words)
+
+
+def cards_word(gpus: "Cards | None") -> str | None:
+    """The cards as `up --gpus` takes them."""
+    if isinstance(gpus, tuple):
+        return f"{','.join(map(str, gpus))},"
+    return None if gpus is None else str(gpus)
 
 
 def owner_of(data: Path) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workhorse.bench.scenario import STANDARD, Scenario
-from workhorse.cli.arguments import add_choices, add_model, ask_of, cards, port, positive
+from workhorse.cli.arguments import add_cards, add_choices, add_model, ask_of, port
 from workhorse.cli.plan import add_split, print_plan
 from workhorse.cli.progress import FETCHING, MEASURING, LateBar
 from workhorse.cli.show import console, print_error, print_table, print_verdict
@@ -60,20 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
             "不检查标准回答（用于随机权重模型）",
         ),
         "measure": Text("do not measure after the start", "启动后不测速"),
-        "gpus": Text(
-            "cards to use: so many (2), all, or those of these numbers (0,1; one card: 1,)",
-            "使用的显卡：数量（2）、all，或编号（0,1；单张卡写作 1,）",
-        ),
-        "engines": Text(
-            "engines that serve the model together, each on cards or CPUs of its own",
-            "共同提供该模型的引擎数，各用自己的显卡或 CPU",
-        ),
     }
     said = {key: text.in_language(language) for key, text in words.items()}
     add_model(parser, language)
     add_choices(parser, language)
-    parser.add_argument("--gpus", type=cards, metavar="N|all|LIST", help=said["gpus"])
-    parser.add_argument("--engines", type=positive, metavar="N", help=said["engines"])
+    add_cards(parser, language)
     add_split(parser, language)
     parser.add_argument("--config", type=Path, metavar="FILE", help=said["config"])
     parser.add_argument("--host", metavar="ADDRESS", help=said["host"])
@@ -210,6 +201,7 @@ class Speaker:
         self._err = console(stderr=True)
         self._fetch_bar = LateBar(FETCHING, language)
         self._measure_bar = LateBar(MEASURING, language)
+        self._verdict: Verdict | None = None  # of the plan that was told last
 
     def close(self) -> None:
         """Takes down whatever bar is still shown."""
@@ -233,17 +225,19 @@ class Speaker:
         self._fetch_bar.step(done_bytes, total_bytes)
 
     @reader_may_leave()
-    def decided(self, decision: "Decision") -> None:
+    def decided(self, decision: "Decision", on: str) -> None:
         """The plan, whole when it says no, in one line when it says yes."""
         plan = decision.plan
+        told_already, self._verdict = on and plan.verdict == self._verdict, plan.verdict
         self.close()
         if plan.verdict.blocked and not self.as_json:
             print_plan(plan, self.language)
         if self.as_json:
             print(to_json(plan), flush=True)
-        print_verdict(plan.verdict, self.language, stderr=True)
+        if not told_already:
+            print_verdict(plan.verdict, self.language, stderr=True)
         if not plan.verdict.blocked:
-            self.say(summary_of(plan))
+            self.say(summary_of(plan, on))
 
     @reader_may_leave()
     def verified(self, verdict: "Verdict", *, golden: bool) -> None:
@@ -326,11 +320,11 @@ class Speaker:
         print_error(error, self.language)
 
 
-def summary_of(plan: "Plan") -> Text:
-    """The plan in one line."""
+def summary_of(plan: "Plan", on: str = "") -> Text:
+    """The plan in one line; `on`: where among several engines of the model."""
     holders = ("layers", "experts", "output")
     places = dict.fromkeys(g.device for g in plan.placement if g.group in holders)
-    where = " + ".join(places) or "RAM"
+    where = f"{' + '.join(places) or 'RAM'}{f' ({on})' if on.startswith(('CPU', 'NUMA')) else ''}"
     total = show_bytes(sum(device_bytes(plan.budget, place) for place in places or ("RAM",)))
     pages = "huge" if plan.huge_pages else "small"
     return Text(

@@ -23,7 +23,7 @@ async def up(ask: Ask, where: Places, tell: Teller) -> int:
             tell.stage(Text("looking at this machine and planning", "检测本机并制定方案"))
             engines = await service.decide(engine)
             for one in engines:
-                tell.decided(one.decided)
+                tell.decided(one.decided, one.on)
             if any(one.plan.verdict.blocked for one in engines):
                 return EXIT_NO
             tell.stage(starting(len(engines)))

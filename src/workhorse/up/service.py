@@ -217,6 +217,9 @@ class Service(Front):
             await self._starting.settled()
         for engine in tuple(self.engines):
             if engine.decision is not None and engine.supervisor is not None and not engine.lost:
+                if engine.on:
+                    name = engine.served.name
+                    self.tell.stage(Text(f"measuring {name} alone", f"单独测速 {name}"))
                 async with self.warmth.own_use(engine):
                     summary = await measure_when_quiet(
                         engine.decision, engine.supervisor, self.activity, self.where, self.tell

@@ -21,8 +21,8 @@ class Teller(Protocol):
     def fetching(self, done_bytes: int, total_bytes: int | None) -> None:
         """A download goes on."""
 
-    def decided(self, decision: Decision) -> None:
-        """The plan stands."""
+    def decided(self, decision: Decision, on: str) -> None:
+        """The plan stands; `on`: of the engine there, among several of the model."""
 
     def verified(self, verdict: Verdict, *, golden: bool) -> None:
         """The engine runs as planned, or not."""
