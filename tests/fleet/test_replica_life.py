@@ -25,7 +25,7 @@ from workhorse.config import Places
 from workhorse.errors import AppError
 from workhorse.fleet.replica_life import EXIT_ENGINE_ENDED, ReplicaLife
 from workhorse.fleet.replica_record import read_record
-from workhorse.fleet.spec import FACTS_PATH, ReplicaFacts, ReplicaSpec, WeightsSource
+from workhorse.fleet.spec import FACTS_PATH, ReplicaFacts, ReplicaSpec
 from workhorse.fleet.weights_files import shared_files, sources_of
 from workhorse.fleet.weights_share import WeightsShare
 from workhorse.plan.planner import make_plan
@@ -177,12 +177,6 @@ async def test_weights_are_fetched_from_the_head_and_the_plan_follows(tmp_path: 
         head.stop()
     (there,) = (tmp_path / "node" / "models" / "fleet").rglob("small.gguf")
     assert there.read_bytes() == file.read_bytes()
-
-
-async def test_weights_that_nobody_gives_are_an_error_in_words(tmp_path: Path) -> None:
-    nowhere = WeightsSource("m.gguf", "0" * 64, 10, ("http://127.0.0.1:1/weights/" + "0" * 64,))
-    error = await refusal(tmp_path, spec(weights=nowhere))
-    assert "127.0.0.1" in error.what.en
 
 
 async def test_a_node_without_the_weights_says_so(tmp_path: Path) -> None:

@@ -109,12 +109,23 @@ class ReplicaLife:
 
     async def start(self) -> None:
         """Return when it serves; an AppError says in words for users why it cannot."""
-        refuse_other_version(self.spec)
         # Of the plan as it was told: where this node keeps the weights does not count.
         self._record = await asyncio.to_thread(
             read_record, self._folder, self.spec.name, self.spec.plan
         )
         await self._wait_for_turn()
+        try:
+            await self._start()
+        except AppError as error:
+            self._note_death(error.what, 0.0)
+            await self.stop()
+            raise
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        refuse_other_version(self.spec)
         plan = await asyncio.to_thread(self._plan_here)
         if self.spec.helpers and self._lend is not None:
             build = await asyncio.to_thread(build_at, Path(plan.engine.command[0]))
@@ -123,15 +134,7 @@ class ReplicaLife:
         # It knows no port before its engine starts: its process id stands for it.
         for ended in await self._written.open(self.node.host, os.getpid(), time.time()):
             log.warning(ended.told.en)
-        try:
-            await self._start_engine(plan)
-        except AppError as error:
-            self._note_death(error.what, 0.0)
-            await self.stop()
-            raise
-        except BaseException:
-            await self.stop()
-            raise
+        await self._start_engine(plan)
 
     async def _wait_for_turn(self) -> None:
         wait_s = delay_s(self._record, time.time())
