@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from spread_boxes import RPC, WISH, box, large
 
 import builders
 from workhorse.engines.llamacpp import settings
@@ -15,22 +16,8 @@ from workhorse.plan.wish import Wish
 from workhorse.records import Machine, Model
 from workhorse.units import GB, GIB
 
-RPC = replace(
-    builders.EMBEDDED,
-    kind="binary",
-    knows=(*builders.EMBEDDED.knows, "--rpc", "--tensor-split", "--n-gpu-layers",
-           "--override-tensor"),
-)  # fmt: skip
 CUDA_RPC = replace(RPC, gpu_architectures=("sm_70",))
 ETHERNET = Link(117e6, 0.2e-3)
-WISH = Wish(context_tokens=1024, slots=1, headroom=0.0)
-
-
-def large(layers: int = 40) -> Model:
-    """13 GB in F16."""
-    return builders.model(
-        layers=layers, embedding=4096, feed_forward=36864, heads=32, vocabulary=32000
-    )
 
 
 def spread(
@@ -43,10 +30,6 @@ def spread(
 ) -> Spread:
     helpers = [Helper(f"id{n}", f"n{n}", one, link) for n, one in enumerate(others, 2)]
     return spread_over(model, main, CUDA_RPC if cards else RPC, helpers, wish)
-
-
-def box(gib: int) -> Machine:
-    return builders.machine(ram_bytes=gib * GIB)
 
 
 def test_each_machine_holds_what_it_has_room_for() -> None:
