@@ -23,6 +23,8 @@ Z95 = 1.6449
 
 # What is simulated at least, beside filling and draining: of the usual fleet a second's work.
 REQUESTS_COUNTED = 12_000
+# And at most, with all seeds together, but for the fewest seeds that make an interval.
+REQUESTS_MOST, SEEDS_LEAST = 400_000, 2
 # A little of every fleet's slots is left free at the start, or the first arrivals find none.
 FILLED_MOST = 0.9
 
@@ -173,10 +175,12 @@ def assess(
     groups = groups_of(boxes)
     rules = rules or Rules()
     found: list[tuple[Requests, Passed, slice]] = []
-    for seed in range(seeds):
-        progress(seed, seeds)
-        requests, window = drawn(groups, load, counted, np.random.default_rng(seed))
+    while len(found) < seeds:
+        progress(len(found), seeds)
+        requests, window = drawn(groups, load, counted, np.random.default_rng(len(found)))
         found.append((requests, simulate(groups, requests, rules), window))
+        # So many requests differ from seed to seed by next to nothing.
+        seeds = min(seeds, max(SEEDS_LEAST, REQUESTS_MOST // len(requests.output_tokens)))
     return summed_up(boxes, groups, load, goals, found)
 
 
@@ -255,13 +259,12 @@ def summed_up(
     found: Sequence[tuple[Requests, Passed, slice]],
 ) -> Outcome:
     """The figures of all seeds."""
-    each = [figures(requests, passed, window) for requests, passed, window in found]
-    means = {name: interval([one[name] for one in each]) for name in each[0]}
     slots = sum(group.speeds.slots * group.replicas for group in groups)
+    each = [figures(requests, passed, window, slots) for requests, passed, window in found]
+    means = {name: interval([one[name] for one in each]) for name in each[0]}
     rate = means["requests_per_s"].value if load.closed else load.requests_per_s or 0.0
     prompt, output = load.computed_prompt.moments, load.output.moments
     formulae = fleet_line([(g.speeds, g.replicas) for g in groups], rate, prompt, output)
-    at_work = interval([passed.slots_at_work / slots for _, passed, _ in found])
     holds = (
         means["first_token_p95_s"].value <= goals.first_token_s
         and means["stream_p5_tokens_per_s"].value >= goals.stream_tokens_per_s
@@ -271,7 +274,6 @@ def summed_up(
         tuple(boxes),
         slots,
         **means,
-        slots_share=at_work,
         holds=holds,
         limit=limit_of(groups, means, goals, formulae),
         formulae=formulae,
@@ -280,7 +282,7 @@ def summed_up(
     )
 
 
-def figures(requests: Requests, passed: Passed, window: slice) -> dict[str, float]:
+def figures(requests: Requests, passed: Passed, window: slice, slots: int) -> dict[str, float]:
     """The figures of one seed; of the requests that count."""
     refused = passed.refused[window]
     answered = ~refused
@@ -289,6 +291,7 @@ def figures(requests: Requests, passed: Passed, window: slice) -> dict[str, floa
     firsts = (passed.first_token_s[window] - arrived)[answered]
     outputs = requests.output_tokens[window][answered]
     writes_s = (passed.ended_s[window] - passed.first_token_s[window])[answered]
+    stays_s = (passed.ended_s[window] - passed.granted_s[window])[answered]
     several = (outputs > 2) & (writes_s > 0)
     speeds = (outputs[several] - 1) / writes_s[several]
     took_s = float(arrived.max() - arrived.min())
@@ -302,6 +305,8 @@ def figures(requests: Requests, passed: Passed, window: slice) -> dict[str, floa
         "stream_p50_tokens_per_s": quantile(speeds, 0.5),
         "stream_p5_tokens_per_s": quantile(speeds, 0.05),
         "refused_share": float(refused.mean()),
+        # Little's law; what was refused took no slot.
+        "slots_share": rate * float(stays_s.mean()) / slots if len(stays_s) else 1.0,
         "tokens_per_s": rate * float(outputs.mean()) if len(outputs) else 0.0,
     }
 

@@ -65,7 +65,6 @@ class Passed:
     ended_s: Floats
     group: NDArray[np.int64]  # -1: refused or never asked
     refused: NDArray[np.bool_]
-    slots_at_work: float  # on average over the whole time
 
 
 class _Replica:
@@ -193,13 +192,12 @@ class _Floor:
             None if requests.think_s is None else requests.think_s.tolist()
         )
         self.returns: list[tuple[float, int]] = []  # heap of (asks then, request)
-        self.worked_s = 0.0
         self.is_long: set[int] = set()
 
     # what happens
 
-    def run(self, arrivals_s: Sequence[float]) -> float:
-        """Everything until nothing happens any more; the time of the last event."""
+    def run(self, arrivals_s: Sequence[float]) -> None:
+        """Everything until nothing happens any more."""
         now_s, position = 0.0, 0
         events, returns = self.events, self.returns
         end = float("inf")
@@ -209,7 +207,7 @@ class _Floor:
             event_s = events[0][0] if events else end
             if event_s <= arrival_s and event_s <= return_s:
                 if event_s == end:
-                    return now_s
+                    return
                 _, _, replica = heappop(events)
                 if replica.next_s == event_s:
                     now_s = event_s
@@ -299,7 +297,6 @@ class _Floor:
         busy = len(replica.prompts) + len(replica.streams) + 1
         replica.group.move(replica, busy, replica.long_prompts, -1, 0)
         self.ended[request] = now_s
-        self.worked_s += now_s - self.granted[request]
         self.again(now_s)
 
     def refuse(self, request: int, now_s: float) -> None:
@@ -338,7 +335,7 @@ class _Floor:
 def simulate(groups: Sequence[Group], requests: Requests, rules: Rules = Rules()) -> Passed:
     """What becomes of these requests in this fleet, by the rules of the admission."""
     floor = _Floor(groups, requests, rules)
-    last_s = floor.run(requests.arrivals_s.tolist())
+    floor.run(requests.arrivals_s.tolist())
     return Passed(
         np.array(floor.arrived),
         np.array(floor.granted),
@@ -346,5 +343,4 @@ def simulate(groups: Sequence[Group], requests: Requests, rules: Rules = Rules()
         np.array(floor.ended),
         np.array(floor.group),
         np.array(floor.refused),
-        floor.worked_s / last_s if last_s > 0 else 0.0,
     )

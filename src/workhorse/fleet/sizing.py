@@ -28,6 +28,12 @@ REQUESTS_TRIED = 5_000
 SHARE_FOUND = 0.02
 # Chance may refuse what the search found: so often one box in fifty more is tried.
 CONFIRMED_MOST = 6
+# How much of a load is looked for, at most and at least.
+SHARE_MOST, SHARE_LEAST = 1024.0, 0.01
+# A fleet with more slots is tried as a part of it, with that part of the load.
+SLOTS_TRIED = 4_000
+# Beyond it a line lasts for hours after any disturbance, and one lost box tips it: our judgement.
+BUSY_MOST = 0.95
 STEPS_EXPECTED = 12  # of a search, for the bar
 
 
@@ -40,7 +46,7 @@ class Needed:
     count: int | None  # None: no number of them does it
     outcome: Outcome | None  # with that number
     limit: Limit  # what the number follows from, or why there is none
-    at_least: int | None  # by the formulae: with fewer the line grows for ever; None: not told
+    at_least: int | None  # by the formulae: fewer do not keep up; None: not told
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,7 @@ def needed(
         found = (
             assess(boxes, load, goals, seeds=seeds, rules=rules)
             if sure
-            else assess(boxes, load, goals, seeds=1, counted=REQUESTS_TRIED, rules=rules)
+            else tried(boxes, load, goals, rules)
         )
         if not found.holds:
             failed[count] = found.limit
@@ -108,7 +114,7 @@ def out_of_reach(box: Box, load: Load, goals: Goals) -> Limit | None:
 
 
 def fewest(box: Box, load: Load, beside: Sequence[Boxes]) -> int | None:
-    """The number with which requests are answered as fast as they come; None for closed loads."""
+    """The number that keeps up with the requests, a little left over; None for closed loads."""
     if load.requests_per_s is None:
         return None
     prompt, output = load.computed_prompt.moments, load.output.moments
@@ -116,7 +122,9 @@ def fewest(box: Box, load: Load, beside: Sequence[Boxes]) -> int | None:
     def keeps_up(count: int) -> bool:
         groups = groups_of((*beside, Boxes(box, count)))
         pairs = [(group.speeds, group.replicas) for group in groups]
-        return fleet_line(pairs, load.requests_per_s or 0.0, prompt, output).utilisation < 1
+        return (
+            fleet_line(pairs, load.requests_per_s or 0.0, prompt, output).utilisation <= BUSY_MOST
+        )
 
     return smallest(keeps_up, 1, 100 * BOXES_MOST)
 
@@ -153,17 +161,49 @@ def most_load(
         nonlocal steps
         steps += 1
         progress(min(steps, STEPS_EXPECTED - 1), STEPS_EXPECTED)
-        tried = load.times(share)
-        found = assess(boxes, tried, goals, seeds=1, counted=REQUESTS_TRIED, rules=rules)
+        found = tried(boxes, load.times(share), goals, rules)
         limits[share] = found.limit
         return found.holds
 
-    low, high = 0.0, 1.0
+    low, high = 0.0, most_possible(boxes, load)
     while holds(high):
         low, high = high, high * 2
-        if high > 1024:
-            break
-    while high - low > SHARE_FOUND * high and high > 0.01:
+        if high > SHARE_MOST or not load.closed:
+            return Most(low, load.times(low), "slots")
+    while high - low > SHARE_FOUND * high and high > SHARE_LEAST:
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return Most(low, load.times(low), limits.get(high, "slots")) if low > 0 else None
+
+
+def most_possible(boxes: Sequence[Boxes], load: Load) -> float:
+    """Where to begin: as much as keeps every slot at work; of a closed load, what is asked."""
+    if load.requests_per_s is None:
+        return 1.0
+    pairs = [(group.speeds, group.replicas) for group in groups_of(boxes)]
+    prompt, output = load.computed_prompt.moments, load.output.moments
+    return BUSY_MOST / fleet_line(pairs, load.requests_per_s, prompt, output).utilisation
+
+
+def tried(boxes: Sequence[Boxes], load: Load, goals: Goals, rules: Rules | None) -> Outcome:
+    """How boxes do, by one seed and few requests; a large fleet by a part of it."""
+    part, by = shrunk(boxes)
+    rules = shrunk_rules(rules or Rules(), by)
+    return assess(part, load.times(1 / by), goals, seeds=1, counted=REQUESTS_TRIED, rules=rules)
+
+
+def shrunk(boxes: Sequence[Boxes]) -> tuple[tuple[Boxes, ...], int]:
+    """A part of a large fleet that stands for all of it, and how often it is in it.
+
+    A line in front of thousands of slots behaves as one in front of more thousands.
+    """
+    slots = sum(one.box.slots * one.count for one in boxes)
+    by = max(1, min(slots // SLOTS_TRIED, *(one.count // 10 for one in boxes)))
+    return tuple(Boxes(one.box, round(one.count / by)) for one in boxes), by
+
+
+def shrunk_rules(rules: Rules, by: int) -> Rules:
+    """The line of such a part."""
+    if rules.queue_length is None:
+        return rules
+    return Rules(max(1, rules.queue_length // by), rules.longest_wait_s)
