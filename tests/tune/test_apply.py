@@ -148,7 +148,7 @@ def test_the_forecast_is_reckoned_anew() -> None:
         ("threads", "0"), ("threads", "many"), ("threads", "29"), ("threads", "9" * 30),
         ("cpus", "0-99"), ("cpus", ""), ("cpus", "3-1"), ("cpus", "x"), ("numa", "7"),
         ("load", "fast"), ("load", "mmap huge"), ("spin", "long"), ("flash attention", "auto"),
-        ("gpu layers", "3"), ("expert layers", "3"), ("split", "tensor"), ("drafts", "mtp x"),
+        ("gpu layers", "3"), ("expert layers", "3"), ("split", "columns"), ("drafts", "mtp x"),
         ("slots", "0"), ("quant", "/elsewhere.gguf"), ("engine", "test 9"), ("colour", "blue"),
     ],
 )  # fmt: skip

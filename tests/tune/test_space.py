@@ -8,8 +8,10 @@ from tune_cases import BOX, BUILD, CARD_HOST, SHAPE, case
 import builders
 from workhorse.records import Bandwidth, Plan
 from workhorse.tune.apply import apply
+from workhorse.tune.card_choices import split
 from workhorse.tune.cpu_choices import cpu_words
 from workhorse.tune.given import Given
+from workhorse.tune.offer import Around, Offer
 from workhorse.tune.settings import cpu_list
 from workhorse.tune.space import space_of
 from workhorse.tune.trial import Change
@@ -156,3 +158,28 @@ def test_the_space_moves_with_the_incumbent() -> None:
 @pytest.mark.parametrize("words", ["0", "0-3", "0-3,8", "1,3,5-9"])
 def test_lists_of_cpus_are_written_as_they_are_read(words: str) -> None:
     assert cpu_words(cpu_list(words)) == words
+
+
+FORM = "split-mode takes tensor"
+
+
+@pytest.mark.parametrize(("forms", "kv_type", "values"), [
+    ((FORM,), "f16", ("layer", "tensor")),
+    ((), "f16", ("layer", "row")),  # an older build
+    ((FORM,), "q8_0", None),
+])  # fmt: skip
+def test_cards_share_a_model_as_the_build_can(
+    forms: tuple[str, ...], kv_type: str, values: tuple[str, ...] | None
+) -> None:
+    knows = (*BUILD.knows, "--split-mode", "--tensor-split")
+    build = replace(BUILD, gpu_architectures=("sm_70",), knows=knows, forms=forms)
+    on_cards = case(CARD_HOST, build=build)
+    plan = replace(
+        on_cards.plan,
+        gpu_indexes=(0, 1),
+        kv_type_k=kv_type,
+        kv_type_v=kv_type,
+        flash_attention=True,
+    )
+    found = split(Around(on_cards, plan))
+    assert (found.values if isinstance(found, Offer) else None) == values

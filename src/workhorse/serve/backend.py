@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from workhorse.plan.several_users import total_of
 from workhorse.records import EngineName, Plan
 from workhorse.records.reading import engine_name
 from workhorse.run.address import Address
@@ -49,13 +50,13 @@ def capacity_of(plan: Plan) -> Capacity:
     """What the plan promises that its engine can take."""
     forecast = plan.forecast
     decode = forecast.decode_tokens_per_s
-    most = max(forecast.streams, key=lambda s: s.streams, default=None)
+    most = total_of(plan, plan.slots)
     return Capacity(
         plan.slots,
         plan.context_tokens,
         forecast.prefill_tokens_per_s.value,
         None if decode is None else decode.value,
-        None if most is None else most.total_tokens_per_s.value,
+        None if most is None else most.value,
         images_of(plan),
     )
 

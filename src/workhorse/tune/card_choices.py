@@ -3,6 +3,7 @@
 Gains in `seen` are the largest that were measured or published, and order the variables.
 """
 
+from workhorse.knowledge.split_modes import split_rules
 from workhorse.text import Text
 from workhorse.tune.offer import Around, NotHere, Offer, sorted_numbers
 
@@ -55,11 +56,31 @@ def split(around: Around) -> Offer | NotHere:
         return NotHere("split", Text("One card, or none, is in use.", "仅使用一张显卡或未使用。"))
     if "--split-mode" not in plan.engine.knows:
         return NotHere("split", Text("This build cannot be told.", "该构建无法设置此项。"))
+    refusals = {mode: refused(around, mode) for mode in ("row", "tensor")}
+    modes = tuple(mode for mode, words in refusals.items() if words is None)
+    if not modes and refusals["tensor"] is not None:
+        return NotHere("split", refusals["tensor"])
     because = Text(
-        "By rows all cards read at once, and wait for each other over the link.",
-        "按行切分时各卡同时读取，但要经链路互相等待。",
+        "All cards read at once, and wait for each other over the link (1.4 and 1.7 times the "
+        "speed of layers were published, 2026-08; less where the link is slow).",
+        "各卡同时读取，但要经链路互相等待（公开数据为按层的 1.4 与 1.7 倍，2026-08；"
+        "链路慢则更少）。",
     )
-    return Offer("split", plan.split_mode, ("layer", "row"), False, because, 1.4, False)
+    return Offer("split", plan.split_mode, ("layer", *modes), False, because, 1.4, False)
+
+
+def refused(around: Around, mode: str) -> Text | None:
+    """Why the engine would not share this model so; None when it would."""
+    plan = around.plan
+    rule = next((r for r in split_rules(mode) if r.refuses(plan.engine, around.model)), None)
+    if rule is not None:
+        return rule.words
+    if mode == "tensor" and (plan.kv_type_k != "f16" or not plan.flash_attention):
+        return Text(
+            "Tensor split needs flash attention and a KV cache that is not quantised.",
+            "张量切分需要 flash attention 且 KV 不量化。",
+        )
+    return None
 
 
 def steps(now: int, most: int) -> set[int]:

@@ -174,11 +174,13 @@ def set_expert_layers(now: Settings, value: str) -> Plan | Refusal:
     return replace(now.plan, expert_layers_in_ram=layers)
 
 
+SPLITS: tuple[Literal["layer", "row", "tensor"], ...] = ("layer", "row", "tensor")
+
+
 def set_split(now: Settings, value: str) -> Plan | Refusal:
     """How several cards share the weights."""
-    if value == "row":
-        return replace(now.plan, split_mode="row")
-    return replace(now.plan, split_mode="layer") if value == "layer" else unreadable("split", value)
+    mode = next((mode for mode in SPLITS if mode == value), None)
+    return unreadable("split", value) if mode is None else replace(now.plan, split_mode=mode)
 
 
 def set_drafts(now: Settings, value: str) -> Plan | Refusal:
