@@ -22,70 +22,70 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 WORKING = Text("preparing", "准备中")
+OPTIONS = {
+    "model": Text(
+        "GGUF files or a checkpoint's folder on this machine, pulled models by name; several "
+        "are one model in several sizes, of which each kind of node gets the one that suits "
+        "it; left out: the embedded model",
+        "本机上的 GGUF 文件、模型目录，或已下载模型的名称；给出多个时视为同一模型的不同大小，"
+        "每类节点选用最合适的一个；省略则用内置模型",
+    ),
+    "replicas": Text(
+        "how many replicas there are (default auto: one in every place that a node has)",
+        "副本数（默认 auto：节点的每个可用位置各一个）",
+    ),
+    "min": Text(
+        "let the number follow the queue, and never be less than this (default 1)",
+        "按排队情况自动增减副本，最少保留的个数（默认 1）",
+    ),
+    "max": Text(
+        "… and never more than this (default: every place)",
+        "自动增减时最多的副本数（默认不限）",
+    ),
+    "users": Text(
+        "people who chat at a time: start no more replicas than they need",
+        "同时使用的人数：只启动所需数量的副本",
+    ),
+    "context": Text("context of one slot", "每个槽位的上下文长度"),
+    "slots": Text("requests that one replica answers at a time", "每个副本同时应答的请求数"),
+    "for": Text(
+        "what it is for: sets context and slots where you do not",
+        "用途：决定未指定的上下文和槽位",
+    ),
+    "engine": Text(
+        "auto, llama.cpp, vllm or lmdeploy (default auto: the best on each node)",
+        "auto、llama.cpp、vllm 或 lmdeploy（默认 auto：各节点自动选择）",
+    ),
+    "headroom": Text(
+        "share of each device that stays free (default: 20%%)",
+        "每个设备保留的余量（默认 20%%）",
+    ),
+    "config": Text(
+        "settings of the service in a TOML file (docs/settings.md)",
+        "服务的 TOML 配置文件（docs/settings.md）",
+    ),
+    "host": Text(
+        f"address to listen on (default {HOST}: this machine alone)",
+        f"监听地址（默认 {HOST}，仅限本机）",
+    ),
+    "port": Text(f"port to listen on (default {PORT})", f"监听端口（默认 {PORT}）"),
+    "trust": Text(
+        "hold on several nodes together what no node has room for, by llama.cpp's RPC, "
+        "which asks for no key: only on a network that nobody else is on",
+        "用 llama.cpp 的 RPC 把单个节点放不下的模型放在多个节点上；RPC 没有任何认证，"
+        "仅可用于没有他人接入的网络",
+    ),
+    "dry": Text("print the plan; start nothing", "只打印方案，不启动"),
+    "golden": Text(
+        "do not judge the golden answer (models with random weights)",
+        "不检查标准回答（用于随机权重模型）",
+    ),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     """The options of `fleet up`."""
-    words = {
-        "model": Text(
-            "GGUF files or a checkpoint's folder on this machine, pulled models by name; several "
-            "are one model in several sizes, of which each kind of node gets the one that suits "
-            "it; left out: the embedded model",
-            "本机上的 GGUF 文件、模型目录，或已下载模型的名称；给出多个时视为同一模型的不同大小，"
-            "每类节点选用最合适的一个；省略则用内置模型",
-        ),
-        "replicas": Text(
-            "how many replicas there are (default auto: one in every place that a node has)",
-            "副本数（默认 auto：节点的每个可用位置各一个）",
-        ),
-        "min": Text(
-            "let the number follow the queue, and never be less than this (default 1)",
-            "按排队情况自动增减副本，最少保留的个数（默认 1）",
-        ),
-        "max": Text(
-            "… and never more than this (default: every place)",
-            "自动增减时最多的副本数（默认不限）",
-        ),
-        "users": Text(
-            "people who chat at a time: start no more replicas than they need",
-            "同时使用的人数：只启动所需数量的副本",
-        ),
-        "context": Text("context of one slot", "每个槽位的上下文长度"),
-        "slots": Text("requests that one replica answers at a time", "每个副本同时应答的请求数"),
-        "for": Text(
-            "what it is for: sets context and slots where you do not",
-            "用途：决定未指定的上下文和槽位",
-        ),
-        "engine": Text(
-            "auto, llama.cpp, vllm or lmdeploy (default auto: the best on each node)",
-            "auto、llama.cpp、vllm 或 lmdeploy（默认 auto：各节点自动选择）",
-        ),
-        "headroom": Text(
-            "share of each device that stays free (default: 20%%)",
-            "每个设备保留的余量（默认 20%%）",
-        ),
-        "config": Text(
-            "settings of the service in a TOML file (docs/settings.md)",
-            "服务的 TOML 配置文件（docs/settings.md）",
-        ),
-        "host": Text(
-            f"address to listen on (default {HOST}: this machine alone)",
-            f"监听地址（默认 {HOST}，仅限本机）",
-        ),
-        "port": Text(f"port to listen on (default {PORT})", f"监听端口（默认 {PORT}）"),
-        "trust": Text(
-            "hold on several nodes together what no node has room for, by llama.cpp's RPC, "
-            "which asks for no key: only on a network that nobody else is on",
-            "用 llama.cpp 的 RPC 把单个节点放不下的模型放在多个节点上；RPC 没有任何认证，"
-            "仅可用于没有他人接入的网络",
-        ),
-        "dry": Text("print the plan; start nothing", "只打印方案，不启动"),
-        "golden": Text(
-            "do not judge the golden answer (models with random weights)",
-            "不检查标准回答（用于随机权重模型）",
-        ),
-    }
-    said = {key: text.in_language(language) for key, text in words.items()}
+    said = {key: text.in_language(language) for key, text in OPTIONS.items()}
     add = parser.add_argument
     add("model", nargs="*", metavar="MODEL", help=said["model"])
     add("--replicas", default=AUTO, metavar="auto|N", help=said["replicas"])
