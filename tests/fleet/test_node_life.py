@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from workhorse.config import Places
+from workhorse.errors import AppError
 from workhorse.fleet.addresses import taken_ports
 from workhorse.fleet.descendants import descendants, end_processes
+from workhorse.fleet.keeper import folder_held
 from workhorse.fleet.member import Member, read_member, temp_dir, token_path
 from workhorse.fleet.secret import read_token
 from workhorse.run.live_processes import read_process
@@ -32,6 +34,9 @@ with (home / "starts").open("a") as file:
     file.write(str(os.getpid()) + chr(10))
 if (home / "fails").exists():
     sys.exit("ValueError: the words of Ray")
+if (home / "slow").exists():
+    (home / "slow").unlink()
+    sys.exit("Exception: The current node timed out during startup. This could happen")
 does = "SIG_IGN" if (home / "stubborn").exists() else "SIG_DFL"
 stubborn = f"import signal, time; signal.signal(15, signal.{does}); time.sleep(1000)"
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
@@ -179,15 +184,13 @@ def test_what_a_killed_keeper_left_is_ended_by_the_next_start_or_by_leave(host: 
     assert read_member(host.where) is None
 
 
-def test_one_fleet_has_one_node_a_machine(host: Host, tmp_path: Path) -> None:
-    token = Path(document(host.fleet(*host.init("--json")))["node"]["token_file"])
-    second = Host(tmp_path / "second", host.env | {"WORKHORSE_HOME": str(tmp_path / "second")})
-    second.home.mkdir()
-    done = second.fleet(*second.init("--token-file", str(token)))
-    assert done.returncode == 3
-    assert "Another node of this fleet" in done.stderr
-    assert host.member().lives()
-    assert Path(host.member().temp_dir).is_dir()
+def test_one_fleet_has_one_node_a_machine(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    other = pytest.raises(AppError, match="Another node of this fleet")
+    with folder_held(folder), other, folder_held(folder):
+        pass
+    with folder_held(folder):
+        pass
 
 
 def killed(member: Member) -> None:
@@ -196,10 +199,11 @@ def killed(member: Member) -> None:
 
 
 def test_a_node_that_dies_is_started_again(host: Host) -> None:
+    (host.home / "slow").touch()  # the first start is Ray's impatience, and no reason to give up
     document(host.fleet(*host.init("--json")))
     member, before = host.member(), host.children()
-    os.kill(host.starts()[0], signal.SIGKILL)
-    wait_for(lambda: len(host.starts()) == 2 and host.children() != before, "it was not started")
+    os.kill(host.starts()[1], signal.SIGKILL)
+    wait_for(lambda: len(host.starts()) == 3 and host.children() != before, "it was not started")
     assert not any(map(alive, before))
     assert host.member().keeper == member.keeper
     assert document(host.fleet("leave", "--json"))["ending"] == "ended"
@@ -210,6 +214,7 @@ def test_a_start_that_fails_tells_rays_words_and_leaves_nothing(host: Host) -> N
     done = host.fleet(*host.init())
     assert done.returncode == 1
     assert "The node did not start: ValueError: the words of Ray" in done.stderr
+    assert len(host.starts()) == 1
     assert "Traceback" not in done.stderr
     assert read_member(host.where) is None
     assert not temp_dir(read_token(token_path(host.where))).exists()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from workhorse.fleet.member import Member
     from workhorse.fleet.prepare import Wish
 
-START_WITHIN_S = 300.0  # a machine with slow disks reads Ray's 500 MB for minutes
+START_WITHIN_S = 900.0  # a machine with slow disks reads Ray's 500 MB for minutes
 LOOK_EVERY_S = 0.2
 STARTING = Text("starting the node", "启动节点")
 

@@ -36,6 +36,9 @@ from workhorse.text import Text
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 STARTED = b"Ray runtime started."  # `ray start` of 2.60.0, once the head knows the node
+# Ray waits 30 s for its own raylet (node.py), whatever else the machine has to do; the next try
+# finds its files in memory.
+SLOW, SLOW_TRIES = "timed out during startup", 5
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 GOOD_AFTER_S = 60.0  # who lived so long starts again at once
 LOOK_EVERY_S = 0.2
@@ -66,10 +69,11 @@ def held(path: Path, taken: Callable[[], AppError]) -> Iterator[None]:
     """A file or folder locked for as long as this lasts; the error when another process has it."""
     opened = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise taken() from error
         yield
-    except BlockingIOError as error:
-        raise taken() from error
     finally:
         os.close(opened)
 
@@ -149,7 +153,7 @@ class Keeper:
 
     async def _kept(self, on_ready: Callable[[Member], None]) -> None:
         reaping = asyncio.create_task(self._reap())
-        pause_s, ready_once = FIRST_PAUSE_S, False
+        pause_s, ready_once, tries = FIRST_PAUSE_S, False, 0
         try:
             while True:
                 began_s = time.monotonic()
@@ -157,8 +161,11 @@ class Keeper:
                     ready_once = True
                     on_ready(self._written())
                     await self._ended()
-                elif not ready_once:
-                    raise self._not_started()
+                else:
+                    tries += 1
+                    slow = SLOW in self._last_words() and tries < SLOW_TRIES
+                    if not ready_once and not slow:
+                        raise self._not_started()
                 self._end_rest()
                 if time.monotonic() - began_s > GOOD_AFTER_S:
                     pause_s = FIRST_PAUSE_S

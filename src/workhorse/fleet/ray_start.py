@@ -120,6 +120,9 @@ def cluster_environment(token_file: str, temp_dir: str, ports: Ports) -> dict[st
         "RAY_START_HOOK": "workhorse.fleet.on_ray.no_client_server.apply",
         # Ray would end replicas when 95 % of the memory is used, as by a model that fills it.
         "RAY_memory_monitor_refresh_ms": "0",
+        # Slow disks, and cores that engines have: Ray gives up after 30 and 60 s.
+        "RAY_gcs_server_port_wait_time_s": "180",
+        "RAY_worker_register_timeout_seconds": "300",
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         # By default in /tmp, where HAProxy's control socket is open to every user of the machine.
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": f"{proxy}/haproxy.cfg",

@@ -1,6 +1,6 @@
 """The fleet as Ray shows it: who is a member, and work done on one of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, ParamSpec, TypeVar
 
 import ray
@@ -63,10 +63,12 @@ class Cluster:
 
     def nodes(self) -> tuple[Node, ...]:
         """Every node since the head started, dead ones too: the head first, then by name."""
-        found = [self._node(one) for one in ray.nodes()]
+        # Those that end: `fleet leave`, or whatever else asked Ray's own start to end.
+        ending = get_draining_nodes()
+        found = [self._node(one, ending) for one in ray.nodes()]
         return tuple(sorted(found, key=lambda one: (not one.head, one.name, not one.alive, one.id)))
 
-    def _node(self, told: dict[str, Any]) -> Node:
+    def _node(self, told: dict[str, Any], ending: Mapping[str, int]) -> Node:
         labels = told.get("Labels") or {}
         resources = told.get("Resources") or {}
         address = told["NodeManagerAddress"]
@@ -76,7 +78,8 @@ class Cluster:
             address=address,
             head=HEAD_RESOURCE in resources,
             alive=bool(told["Alive"]),
-            draining=bool(_internal_kv_exists(_draining(told["NodeID"]), namespace=NAMESPACE)),
+            draining=told["NodeID"] in ending
+            or bool(_internal_kv_exists(_draining(told["NodeID"]), namespace=NAMESPACE)),
             labels=dict(labels),
             resources=dict(resources),
         )
@@ -127,6 +130,12 @@ class Cluster:
     def close(self) -> None:
         """Leave the fleet as a client; nodes and replicas stay."""
         ray.shutdown()
+
+
+def get_draining_nodes() -> dict[str, int]:
+    """The ids of the nodes that end, and when at the latest; Ray has no public word for it."""
+    found: dict[str, int] = ray._private.state.state.get_draining_nodes()
+    return found
 
 
 def _draining(node_id: str) -> bytes:
