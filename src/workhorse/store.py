@@ -13,6 +13,7 @@ from workhorse.errors import EXIT_USAGE, AppError
 from workhorse.plan.rehearsed import Rehearsed
 from workhorse.plan.speed import Experience, Setup
 from workhorse.records import Attribution, Forecast, Measurement
+from workhorse.sqlite_file import opened
 from workhorse.text import Text
 
 SCHEMA = """
@@ -109,9 +110,7 @@ class Store:
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self.path, timeout=5)) as connection:
-                connection.execute(SCHEMA)
+            with closing(opened(self.path, SCHEMA, many_at_once=False)) as connection:
                 there = {row[1] for row in connection.execute("PRAGMA table_info(measurement)")}
                 for column, kind in ADDED_COLUMNS.items():
                     if column not in there:

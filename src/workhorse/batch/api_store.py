@@ -4,7 +4,6 @@ A file's content lies under the id that we gave it. What a client calls its file
 and is never part of a path.
 """
 
-import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +14,7 @@ import msgspec
 
 from workhorse.batch.api_record import Batch, StoredFile
 from workhorse.errors import AppError
+from workhorse.sqlite_file import opened
 from workhorse.text import Text
 
 INDEX = "index-1.sqlite"  # the number: of the tables' form
@@ -212,13 +212,10 @@ class ApiStore:
         try:
             if not path.exists():
                 self._content()
-                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-            with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as connection:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.executescript(SCHEMA)
-                with connection:
-                    connection.execute("BEGIN IMMEDIATE")
-                    yield connection
+            found = opened(path, SCHEMA, private=True, timeout_s=BUSY_TIMEOUT_S)
+            with closing(found) as connection, connection:
+                connection.execute("BEGIN IMMEDIATE")
+                yield connection
         except (sqlite3.Error, OSError) as error:
             raise unusable(self.folder, error) from error
 

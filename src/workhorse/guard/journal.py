@@ -8,6 +8,7 @@ from pathlib import Path
 from workhorse.codec import from_json, to_line
 from workhorse.errors import AppError
 from workhorse.records import Alarm
+from workhorse.sqlite_file import opened
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS guard_alarm (
@@ -40,10 +41,7 @@ class Journal:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(self.path, timeout=5)) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(SCHEMA)
+        with closing(opened(self.path, SCHEMA, private=True)) as connection:
             yield connection
 
     def save(self, alarms: Iterable[Alarm]) -> None:

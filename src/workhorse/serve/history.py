@@ -18,6 +18,7 @@ from pathlib import Path
 from workhorse.errors import AppError
 from workhorse.records import Reading
 from workhorse.serve.points import LARGEST_FIGURES, TIERS, UNITS, Event, Point, points_of, span_for
+from workhorse.sqlite_file import opened
 from workhorse.text import Text
 
 WRITE_EVERY_S = 10.0  # a commit is a write to the disk; more often would only wear it
@@ -218,15 +219,8 @@ class History:
             ) from error
 
     def _open(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self._path, timeout=5)
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")  # a power cut costs seconds of it
-            connection.executescript(SCHEMA)
-        except sqlite3.Error:
-            connection.close()
-            raise
+        connection = opened(self._path, SCHEMA, private=True)
+        connection.execute("PRAGMA synchronous = NORMAL")  # a power cut costs seconds of it
         return connection
 
     def _insert(self, connection: sqlite3.Connection, points: Iterable[Point]) -> None:

@@ -1,6 +1,5 @@
 """The keys of an installation, in SQLite: digests and limits, never a secret."""
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from workhorse.errors import EXIT_NO, AppError
 from workhorse.serve.keys import KeptKey, Key, KeyRing, digest_of, id_of, make_secret
+from workhorse.sqlite_file import opened
 from workhorse.text import Text
 
 SCHEMA = """
@@ -37,7 +37,6 @@ INSERT INTO key (id, name, digest, rpm, tpm, concurrency, models, expires_unix_s
     added_unix_s)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-BUSY_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +112,7 @@ class KeyStore:
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
-            if not self.path.exists():
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                # Who asks for what is nobody else's business; SQLite makes it readable to all.
-                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-            with closing(sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S)) as connection:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.executescript(SCHEMA)
+            with closing(opened(self.path, SCHEMA, private=True)) as connection:
                 yield connection
         except sqlite3.IntegrityError:
             raise

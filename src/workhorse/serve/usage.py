@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from workhorse.errors import AppError
+from workhorse.sqlite_file import opened
 from workhorse.text import Text
 
 WRITE_EVERY_S = 1.0
@@ -163,10 +164,7 @@ class Usage:
 def write_usage(path: Path, batch: dict[tuple[int, str, str], Totals]) -> None:
     """Add a batch to the file; all of it or nothing."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(path, timeout=5)) as connection, connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(SCHEMA)
+        with closing(opened(path, SCHEMA, private=True)) as connection, connection:
             rows = [(*hour, *astuple(totals)) for hour, totals in batch.items()]
             connection.executemany(_ADD, rows)
     except (sqlite3.Error, OSError) as error:
@@ -196,10 +194,9 @@ def read_usage(
     )
     since = 0 if since_unix_s is None else int(since_unix_s) // HOUR_S * HOUR_S
     try:
-        with closing(sqlite3.connect(path, timeout=5)) as connection:
-            connection.execute(SCHEMA)
+        with closing(opened(path, SCHEMA, private=True)) as connection:
             found = connection.execute(query, (since, key, key)).fetchall()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise _unusable(path, error) from error
     names = list(dict.fromkeys(by))
     return tuple(_row(dict(zip(names, row, strict=False)), row[len(names) :]) for row in found)

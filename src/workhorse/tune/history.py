@@ -11,6 +11,7 @@ from pathlib import Path
 from workhorse.codec import from_json, to_line
 from workhorse.errors import EXIT_NO, AppError
 from workhorse.records import Plan
+from workhorse.sqlite_file import opened
 from workhorse.text import Text
 from workhorse.tune.given import Given
 from workhorse.tune.quality import Likely
@@ -195,9 +196,7 @@ class History:
 def tables(path: Path, schema: str) -> Iterator[sqlite3.Connection]:
     """The SQLite file with these tables; AppError for whatever goes wrong with it."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(path, timeout=5)) as connection:
-            connection.executescript(schema)
+        with closing(opened(path, schema, many_at_once=False)) as connection:
             yield connection
     except (sqlite3.Error, OSError) as error:
         raise AppError(

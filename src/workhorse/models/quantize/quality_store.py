@@ -11,6 +11,7 @@ from pathlib import Path
 from workhorse.codec import from_json, to_line
 from workhorse.errors import AppError
 from workhorse.plan.quality import Quality
+from workhorse.sqlite_file import opened
 from workhorse.text import Text
 from workhorse.units import MIB
 
@@ -44,9 +45,7 @@ class QualityStore:
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self.path, timeout=5)) as connection:
-                connection.execute(_SCHEMA)
+            with closing(opened(self.path, _SCHEMA, many_at_once=False)) as connection:
                 yield connection
         except (sqlite3.Error, OSError) as error:
             raise AppError(
