@@ -260,11 +260,13 @@ def refusal() -> str | None:
     return None
 
 
-def wait_until(holds: Callable[[], bool], patience_s: float, what: str) -> float:
+def wait_until(
+    holds: Callable[[], bool], patience_s: float, what: str, every_s: float = 0.1
+) -> float:
     """Ask `holds()` until it is true; the seconds that took. A TimeoutError when it never is."""
     began_s = time.monotonic()
     while not holds():
         if time.monotonic() - began_s > patience_s:
             raise TimeoutError(f"not within {patience_s:.0f} s: {what}")
-        time.sleep(0.1)
+        time.sleep(every_s)
     return time.monotonic() - began_s
