@@ -17,6 +17,7 @@ from workhorse.codec import from_json, to_json
 from workhorse.machine.probe import probe
 from workhorse.plan.planner import make_plan
 from workhorse.plan.several import Asked, several_plans
+from workhorse.plan.several_groups import groups_of
 from workhorse.plan.several_users import at_users, shared_out
 from workhorse.plan.what_if import assumed_build
 from workhorse.plan.wish import Wish
@@ -273,6 +274,18 @@ def test_a_pair_joined_best_goes_together() -> None:
     host = replace(builders.machine(nodes=2, ram_bytes=128 * GIB, gpus=cards), gpu_links=links)
     found = several(host, seven_b(), Wish(purpose="batch"))
     assert found.split == "replicas" and set(found.gpus) == {(0, 2), (1, 3)}
+
+
+def test_groups_stay_on_their_node_where_links_allow_it() -> None:
+    """Three of each four that NVLink joins, not one of another socket."""
+    host = probe(CAPTURES / "eight_v100.json")
+    node = {gpu.index: gpu.numa_node for gpu in host.gpus}
+    for each, count in ((1, 8), (2, 4), (3, 2), (4, 2), (5, 1), (9, 0)):
+        groups = groups_of(host, host.gpus, each)
+        assert len(groups) == count and all(len(group) == each for group in groups)
+        taken = [card for group in groups for card in group]
+        assert len(set(taken)) == len(taken)
+        assert each > 4 or all(len({node[card] for card in group}) == 1 for group in groups)
 
 
 def test_a_cpu_box_runs_one_engine_a_node_where_that_gives_the_best_total() -> None:

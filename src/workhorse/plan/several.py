@@ -31,6 +31,7 @@ from workhorse.plan.several_words import (
     forced_impossible,
     losing_words,
     nodes_too_small,
+    one_card_each,
     too_small,
 )
 from workhorse.plan.speed import Experience
@@ -230,7 +231,10 @@ class _Search:
 
     def together(self, plan: Plan, known: Sequence[tuple[int, ...]]) -> list[Tried]:
         """Cards that share the model although it needs fewer, and other ways to share it."""
-        if self.build.engine != "llama.cpp" or len(self.cards) < 2:
+        if len(self.cards) < 2:
+            return []
+        if self.build.engine != "llama.cpp":
+            self.rejected.append(one_card_each(self.build))
             return []
         chosen = plan.gpu_indexes
         if len(chosen) < 2:

@@ -1,6 +1,7 @@
 """Which cards go together when one machine runs several engines. Pure."""
 
 from collections.abc import Sequence
+from itertools import combinations
 
 from workhorse.knowledge.links import link_rank
 from workhorse.records import Gpu, GpuLink, Machine
@@ -11,21 +12,48 @@ Group = tuple[int, ...]
 def groups_of(machine: Machine, gpus: Sequence[Gpu], each: int) -> tuple[Group, ...]:
     """The cards in groups of `each`, the best joined together; what is left over is left out.
 
-    A group starts with the first card that is free and takes those that it reaches best: by
-    NVLink, then below one switch, then on its node.
+    Two divisions are compared: of all cards, and of each node's first, what is left of them after.
     """
     if each < 1:
         return ()
+    nodes = dict.fromkeys(gpu.numa_node for gpu in gpus)
+    of_nodes: list[list[Gpu]] = []
+    left: list[Gpu] = []
+    for node in nodes:
+        groups, over = divided(machine, [gpu for gpu in gpus if gpu.numa_node == node], each)
+        of_nodes += groups
+        left += over
+    of_nodes += divided(machine, left, each)[0]
+    of_all = divided(machine, gpus, each)[0]
+    best = max((of_all, of_nodes), key=lambda groups: worth(machine, groups))
+    return tuple(sorted(tuple(sorted(gpu.index for gpu in group)) for group in best))
+
+
+def divided(machine: Machine, gpus: Sequence[Gpu], each: int) -> tuple[list[list[Gpu]], list[Gpu]]:
+    """Groups of so many cards, and what is left over.
+
+    A group starts with the first card that is free and takes those that it reaches best: by
+    NVLink, then below one switch, then on its node.
+    """
     left = sorted(gpus, key=lambda gpu: gpu.index)
-    found: list[Group] = []
+    found: list[list[Gpu]] = []
     while len(left) >= each:
         group = [left.pop(0)]
         while len(group) < each:
             best = max(left, key=lambda gpu: (nearness(machine, group, gpu), -gpu.index))
             group.append(best)
             left.remove(best)
-        found.append(tuple(sorted(gpu.index for gpu in group)))
-    return tuple(found)
+        found.append(group)
+    return found, left
+
+
+def worth(machine: Machine, groups: Sequence[Sequence[Gpu]]) -> tuple[float, int]:
+    """How well the cards of these groups are joined: the worst link of each, then their nodes."""
+    links = [
+        min((rank_between(machine, *two) for two in combinations(group, 2)), default=0.0)
+        for group in groups
+    ]
+    return sum(links), sum(len({gpu.numa_node for gpu in group}) == 1 for group in groups)
 
 
 def nearness(machine: Machine, group: Sequence[Gpu], gpu: Gpu) -> tuple[float, bool, float]:

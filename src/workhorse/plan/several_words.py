@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from workhorse.records import Machine, Model, Rejected, Split
+from workhorse.records import EngineBuild, Machine, Model, Rejected, Split
 from workhorse.text import Text
 from workhorse.units import show_bytes, three_digits
 
@@ -97,6 +97,18 @@ def too_small(group: Sequence[int], machine: Machine) -> Rejected:
         Text(
             f"The model does not fit {named} ({room}) whole, with its headroom.",
             f"{named}（{room}）扣除余量后放不下整个模型。",
+        ),
+    )
+
+
+def one_card_each(build: EngineBuild) -> Rejected:
+    """An engine whose plans use one card."""
+    return Rejected(
+        "tensor split",
+        Text(
+            f"Plans for {build.engine} use one card each so far; several of them work side by "
+            "side.",
+            f"{build.engine} 的方案目前每个只用一张卡；可并列运行多个。",
         ),
     )
 
