@@ -39,9 +39,12 @@ def serve_environment() -> dict[str, str]:
         # A server that refuses is not to hand its requests to Serve's own queue at once.
         "RAY_SERVE_HAPROXY_OBSERVE_MARK_DOWN_ENABLED": "0",
         "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",  # one more message for each request
-        "RAY_SERVE_HAPROXY_STARTUP_TIMEOUT_S": "120",  # on a machine whose engines are loading
-        # HAProxy is started anew after three of these that failed; by default after half a minute.
-        "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
+        # A dead HAProxy is started anew after three looks, by default after half a minute. With
+        # more of them, one that a busy machine is slow to start is ended before it serves.
+        "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "3",
+        "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "30",
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "120",
+        "RAY_SERVE_HAPROXY_STARTUP_TIMEOUT_S": "120",
         # The gateway has stopped sending before a replica is told to end.
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
         # Else each piece of a stream crosses to another thread.

@@ -22,6 +22,8 @@ from workhorse.fleet.spec import ReplicaSpec
 from workhorse.text import Text
 
 SERVE_NAMESPACE = "serve"  # ray/serve/_private/constants.py (2.60.0)
+# A proxy that Serve replaces while it is waited for is an error to who waits.
+START_TRIES = 3
 # What Serve, its controller and Ray raise when they cannot be asked or do not do it.
 _REFUSALS = (ray.exceptions.RayError, RayServeException, RuntimeError, ValueError, TimeoutError)
 
@@ -37,21 +39,14 @@ class Deployments:
 
         Raises AppError, also when it runs at another port.
         """
-        try:
-            # Serve goes on with it after its minute; a busy machine needs longer, and whoever asks
-            # over HAProxy finds out anyway whether it is there.
-            with suppress(TimeoutError):
-                serve.start(
-                    proxy_location="EveryNode",
-                    # HAProxy mode takes no other address.
-                    http_options={"host": "0.0.0.0", "port": http_port},  # noqa: S104
-                    logging_config={"enable_access_log": False, "log_level": "WARNING"},
-                )
-            client = _get_global_client()
-        except _REFUSALS as error:
-            raise _cannot("start its HTTP port", "启动 HTTP 端口", error) from error
+        for left in reversed(range(START_TRIES)):
+            try:
+                port = self._start(http_port)
+                break
+            except _REFUSALS as error:
+                if not left:
+                    raise _cannot("start its HTTP port", "启动 HTTP 端口", error) from error
         # Whoever has started it: Serve keeps its first settings until it ends.
-        port = client.http_config.port
         if port != http_port:
             raise AppError(
                 Text(
@@ -63,6 +58,20 @@ class Deployments:
                     "请使用该端口，或用另一端口重新启动主节点。",
                 ),
             )
+
+    def _start(self, http_port: int) -> int:
+        """The port at which Serve serves."""
+        # Serve goes on with it after its minute; a busy machine needs longer, and whoever asks
+        # over HAProxy finds out anyway whether it is there.
+        with suppress(TimeoutError):
+            serve.start(
+                proxy_location="EveryNode",
+                # HAProxy mode takes no other address.
+                http_options={"host": "0.0.0.0", "port": http_port},  # noqa: S104
+                logging_config={"enable_access_log": False, "log_level": "WARNING"},
+            )
+        port: int = _get_global_client().http_config.port
+        return port
 
     def put(self, spec: ReplicaSpec) -> None:
         """Have this replica run; one of the same name by another spec is replaced.
