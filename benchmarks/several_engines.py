@@ -32,9 +32,10 @@ TTFT_MS = 40
 TOKENS = 24
 CLIENTS = 16
 ANSWERS = 6  # of each client in one round
+PREFILL_MS = 1  # a token
 CONVERSATIONS = 8
-TURNS = 8
-PREFIX_BYTES = 6000
+TURNS = 6
+PREFIX_BYTES = 4200
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +62,13 @@ def engines(count: int) -> Iterator[tuple[str, ...]]:
     """The addresses of fake engines."""
     with ExitStack() as stack:
         yield tuple(stack.enter_context(running(command(port), port, "/health")).url
-                    for port in (free_port() for _ in range(count)))  # fmt: skip
+                    for port in (free_port("127.0.0.1") for _ in range(count)))  # fmt: skip
 
 
 def command(port: int) -> tuple[str, ...]:
     """How one is started."""
     options = {"--port": port, "--slots": SLOTS, "--gap-ms": GAP_MS, "--ttft-ms": TTFT_MS}
+    options["--prefill-ms-per-token"] = PREFILL_MS
     words = (str(word) for pair in options.items() for word in pair)
     return (sys.executable, "-m", "workhorse.engines.fake", *words)
 
@@ -75,7 +77,7 @@ class Front:
     """A gateway before engines; notes which of them gave each answer."""
 
     def __init__(self, urls: Sequence[str]) -> None:
-        capacity = Capacity(SLOTS, 4096, 1000.0, 1000 / GAP_MS, SLOTS * 1000 / GAP_MS)
+        capacity = Capacity(SLOTS, 4096, 1000 / PREFILL_MS, 1000 / GAP_MS, SLOTS * 1000 / GAP_MS)
         self.served = tuple(
             Served("m", RunningEngine(url), capacity, on=f"GPU {index}")
             for index, url in enumerate(urls)
