@@ -142,6 +142,13 @@ def test_a_card_that_got_nothing_blocks() -> None:
     assert "on 1 GPUs" in findings[0].seen.en and "on 2" in findings[0].seen.en
 
 
+@pytest.mark.parametrize(("device", "blocks"), [("Meta(CUDA0,CUDA1)", False), ("CUDA0", True)])
+def test_a_tensor_split_has_one_buffer_on_all_cards(device: str, blocks: bool) -> None:
+    planned = replace(split_plan(), split_mode="tensor")
+    report = EngineReport(offloaded_layers=17, layers=17, buffers={(device, "model"): 9 * MIB})
+    assert ("verify.layers_on_cpu" in codes(judge_log(planned, report))) == blocks
+
+
 def test_a_part_on_the_card_passes_and_less_blocks() -> None:
     cards = (builders.gpu(memory_bytes=1400 * MIB),)
     dense = builders.model(layers=32, embedding=2048, feed_forward=8192, heads=16, head_size=128)

@@ -159,8 +159,10 @@ def judge_offload(plan: Plan, report: EngineReport) -> tuple[Finding, ...]:
         return ()
     devices = r"CUDA\d+|RPC\d+\[.+\]" if plan.rpc else r"CUDA\d+"
     cards = {
-        device: n
-        for (device, kind), n in report.buffers.items()
+        device: n // len(together)
+        for (named, kind), n in report.buffers.items()
+        for together in (members(named),)
+        for device in together
         if kind == "model" and re.fullmatch(devices, device)
     }
     used = len(plan.layer_split) if plan.rpc else len(plan.gpu_indexes)
@@ -191,6 +193,15 @@ def judge_offload(plan: Plan, report: EngineReport) -> tuple[Finding, ...]:
             source="engine log: model buffers and `offloaded n/m`",
         ),
     )
+
+
+def members(device: str) -> list[str]:
+    """The cards that a buffer lies on: of a tensor split it is `Meta(CUDA0,CUDA1)`.
+
+    As ggml-backend-meta.cpp names it (llama.cpp 0c1e57098, 2026-10-01).
+    """
+    found = re.fullmatch(r"Meta\((.+)\)", device)
+    return [device] if found is None else found[1].split(",")
 
 
 def judge_slots(plan: Plan, report: EngineReport) -> tuple[Finding, ...]:
