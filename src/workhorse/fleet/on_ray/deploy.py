@@ -22,6 +22,7 @@ from workhorse.fleet.spec import ReplicaSpec
 from workhorse.text import Text
 
 SERVE_NAMESPACE = "serve"  # ray/serve/_private/constants.py (2.60.0)
+ANSWER_TIMEOUT_S = 60.0  # of Serve's controller
 # A proxy that Serve replaces while it is waited for is an error to who waits.
 START_TRIES = 3
 # What Serve, its controller and Ray raise when they cannot be asked or do not do it.
@@ -123,7 +124,11 @@ class Deployments:
         # Not `serve.status()`: it leaves out where replicas are and what they were told.
         try:
             client = _get_global_client(raise_if_no_controller_running=False)
-            found: Mapping[str, Any] = {} if client is None else client.get_serve_details()
+            if client is None:
+                return {}
+            # The client's own call for it would wait for ever for a controller that hangs.
+            asked = client._controller.get_serve_instance_details.remote()
+            found: Mapping[str, Any] = ray.get(asked, timeout=ANSWER_TIMEOUT_S)
         except _REFUSALS as error:
             raise _cannot("tell how the replicas are", "报告副本状态", error) from error
         return found
