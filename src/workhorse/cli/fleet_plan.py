@@ -32,64 +32,63 @@ BOXES_MOST = 10_000
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 RECKONING = Text("simulating", "模拟中")
 
+WORDS = {
+    "model": Text(
+        "with --machine: the model, as `plan` takes it; several are one model in several sizes",
+        "与 --machine 同用：模型（写法同 `plan`）；给出多个时视为同一模型的不同大小",
+    ),
+    "users": Text("how many people use it", "用户数"),
+    "rate": Text(
+        "requests of each user, such as 2/h; without --users of all together, such as 5/s",
+        "每位用户的请求频率，如 2/h；不带 --users 时为总频率，如 5/s",
+    ),
+    "think": Text(
+        "instead of --rate: each user asks again this long after an answer, such as 60s",
+        "代替 --rate：每位用户得到回答后隔多久再次提问，如 60s",
+    ),
+    "prompt": Text(
+        "tokens of a prompt: their mean, or mean:95th percentile (default 1000:3000)",
+        "提示词词元数：均值，或 均值:95百分位（默认 1000:3000）",
+    ),
+    "output": Text(
+        "tokens of an answer, in the same way (default 250:750)",
+        "回答词元数，写法相同（默认 250:750）",
+    ),
+    "cached": Text(
+        "share of each prompt that replicas have cached: a template, earlier turns",
+        "提示词中已被副本缓存的比例：模板、之前的对话",
+    ),
+    "first": Text(
+        "wished for: 95 of 100 first tokens come within this time (default 5s)",
+        "目标：95%% 的请求在此时间内得到首个词元（默认 5s）",
+    ),
+    "speed": Text(
+        "wished for: 95 of 100 answers are written this fast, in tok/s (default 5.3: as people "
+        "read)",
+        "目标：95%% 的回答达到此生成速度，单位 tok/s（默认 5.3，即阅读速度）",
+    ),
+    "machine": Text(
+        "a box: a capture, `probe --json`, or texts of a machine; with =COUNT so many of it; "
+        "left out: the running fleet",
+        "机器：捕获文件、`probe --json` 的输出或机器文本；加 =数量 表示台数；"
+        "省略则用正在运行的集群",
+    ),
+    "status": Text(
+        "a fleet as `fleet status --json` showed it, instead of the running one",
+        "用 `fleet status --json` 保存的集群代替正在运行的集群",
+    ),
+    "quant": Text("which file of a repository", "选择仓库中的哪个文件"),
+    "queue": Text("requests that may wait in line (default 128)", "允许排队的请求数（默认 128）"),
+    "seeds": Text(
+        "how often it is simulated for the intervals (2 to 10, default 5)",
+        "为得出区间而模拟的次数（2 到 10，默认 5）",
+    ),
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     """The options of `fleet plan`."""
-    words = {
-        "model": Text(
-            "with --machine: the model, as `plan` takes it; several are one model in several sizes",
-            "与 --machine 同用：模型（写法同 `plan`）；给出多个时视为同一模型的不同大小",
-        ),
-        "users": Text("how many people use it", "用户数"),
-        "rate": Text(
-            "requests of each user, such as 2/h; without --users of all together, such as 5/s",
-            "每位用户的请求频率，如 2/h；不带 --users 时为总频率，如 5/s",
-        ),
-        "think": Text(
-            "instead of --rate: each user asks again this long after an answer, such as 60s",
-            "代替 --rate：每位用户得到回答后隔多久再次提问，如 60s",
-        ),
-        "prompt": Text(
-            "tokens of a prompt: their mean, or mean:95th percentile (default 1000:3000)",
-            "提示词词元数：均值，或 均值:95百分位（默认 1000:3000）",
-        ),
-        "output": Text(
-            "tokens of an answer, in the same way (default 250:750)",
-            "回答词元数，写法相同（默认 250:750）",
-        ),
-        "cached": Text(
-            "share of each prompt that replicas have cached: a template, earlier turns",
-            "提示词中已被副本缓存的比例：模板、之前的对话",
-        ),
-        "first": Text(
-            "wished for: 95 of 100 first tokens come within this time (default 5s)",
-            "目标：95%% 的请求在此时间内得到首个词元（默认 5s）",
-        ),
-        "speed": Text(
-            "wished for: 95 of 100 answers are written this fast, in tok/s (default 5.3: as people "
-            "read)",
-            "目标：95%% 的回答达到此生成速度，单位 tok/s（默认 5.3，即阅读速度）",
-        ),
-        "machine": Text(
-            "a box: a capture, `probe --json`, or texts of a machine; with =COUNT so many of it; "
-            "left out: the running fleet",
-            "机器：捕获文件、`probe --json` 的输出或机器文本；加 =数量 表示台数；"
-            "省略则用正在运行的集群",
-        ),
-        "status": Text(
-            "a fleet as `fleet status --json` showed it, instead of the running one",
-            "用 `fleet status --json` 保存的集群代替正在运行的集群",
-        ),
-        "quant": Text("which file of a repository", "选择仓库中的哪个文件"),
-        "queue": Text(
-            "requests that may wait in line (default 128)", "允许排队的请求数（默认 128）"
-        ),
-        "seeds": Text(
-            "how often it is simulated for the intervals (2 to 10, default 5)",
-            "为得出区间而模拟的次数（2 到 10，默认 5）",
-        ),
-    }
-    said = {key: text.in_language(language) for key, text in words.items()}
+    said = {key: text.in_language(language) for key, text in WORDS.items()}
     add = parser.add_argument
     add("model", nargs="*", metavar="MODEL", help=said["model"])
     add("--users", type=positive, metavar="N", help=said["users"])
