@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from workhorse.fleet.ray_start import (
     without_ray,
 )
 
+ROOT = Path(__file__).resolve().parents[2]
 START = NodeStart(
     name="one",
     address="10.0.0.1:6379",
@@ -102,6 +104,14 @@ def test_the_firewall_names_every_port_that_others_reach() -> None:
             assert all((f" {words}," in r or f" {words} " in r) for r in rules) == (
                 head or not one.head_only
             )
+
+
+@pytest.mark.parametrize("page", ["docs/fleet.md", "docs/fleet.zh.md"])
+def test_the_page_lists_every_port(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for one in open_ports(Ports()):
+        shown = str(one.first) if one.first == one.last else f"{one.first}–{one.last}"
+        assert shown in text, one
 
 
 def test_nftables_takes_the_commands() -> None:
