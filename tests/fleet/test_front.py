@@ -78,6 +78,18 @@ async def test_requests_go_to_free_slots_of_all_replicas_and_never_beyond(tmp_pa
         assert {request.path for request in one.asked} == {f"/r/one{CHAT}"}
 
 
+async def test_what_begins_alike_goes_to_the_replica_that_has_it_cached(tmp_path: Path) -> None:
+    one, two = StandInReplica("one"), StandInReplica("two")
+    async with front_of(tmp_path, one, two) as (front, _):
+        for template in ("You are a clerk. ", "You are a judge. "):
+            begins = {"role": "system", "content": template * 400}
+            answers = {
+                (await ask(front.url, messages=[begins, {"role": "user", "content": str(n)}]))[1]
+                for n in range(6)
+            }
+            assert len(answers) == 1
+
+
 async def test_measured_capacity_is_what_counts(tmp_path: Path) -> None:
     replica = StandInReplica("one", slots=7)
     async with front_of(tmp_path, replica) as (front, _):

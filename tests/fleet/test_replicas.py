@@ -24,7 +24,7 @@ from workhorse.errors import AppError
 from workhorse.fleet.cannot_start import CannotStart
 from workhorse.fleet.deployed import DeploymentState
 from workhorse.fleet.front import FleetFront
-from workhorse.fleet.replicas import Replicas
+from workhorse.fleet.replicas import AWAY_S, Replicas
 from workhorse.fleet.scale import Bounds, Scale
 from workhorse.text import same
 
@@ -191,6 +191,46 @@ async def test_the_last_that_writes_least_goes_and_only_when_it_is_empty(tmp_pat
         await fleet.come_to("b-cpu")  # it has something to do
         held.go.set()
         assert all("[DONE]" in text for text in await asyncio.gather(*asking))
+
+
+async def test_the_number_follows_the_line(tmp_path: Path) -> None:
+    """More while people wait, fewer once they have gone; nobody's answer is cut for it."""
+    async with fleet_of(tmp_path) as fleet:
+        fleet.replicas.scale = Scale(Bounds(1, 2), pressed_s=0.3, idle_s=0.3)
+        await fleet.come_to("a-cpu")
+        (held,) = hold(fleet.serve.replicas["a-cpu"])
+        asking = [asyncio.create_task(ask_for_stream(fleet.front.url)) for _ in range(6)]
+        await until(lambda: fleet.front.status().waiting == 4)
+        await fleet.come_to("a-cpu", "b-cpu")
+        await until(lambda: len(fleet.serve.replicas["b-cpu"].asked) == 4)
+        held.go.set()
+        assert all("[DONE]" in text for text in await asyncio.gather(*asking))
+        async with asyncio.timeout(PATIENCE_S):
+            while len(fleet.front.replicas) != 1:
+                await fleet.replicas.look()
+                await asyncio.sleep(0.05)
+        assert len(fleet.serve.removed) == 1
+
+
+async def test_one_that_stays_away_is_replaced_and_one_too_many_leaves(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path, most=1) as fleet:
+        await fleet.come_to("a-cpu")
+        fleet.serve.replicas["a-cpu"].gone = True
+        replica = fleet.front.replicas["a-cpu"]
+        await until(lambda: replica.away_since_s is not None)
+        await fleet.replicas.look()
+        assert set(fleet.serve.told) == {"a-cpu"}  # it may be back any moment
+        assert replica.away_since_s is not None
+        replica.away_since_s -= AWAY_S
+        await fleet.replicas.look()
+        assert set(fleet.serve.told) == {"a-cpu", "b-cpu"}
+        await until(lambda: fleet.ready == {"b-cpu"})
+        fleet.serve.replicas["a-cpu"].gone = False
+        await until(lambda: replica.state == "ready")
+        async with asyncio.timeout(PATIENCE_S):
+            while len(fleet.front.replicas) != 1:
+                await fleet.replicas.look()
+                await asyncio.sleep(0.05)
 
 
 async def test_the_end_removes_everything(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ class RemoteReplica:
         )
         self.reason: Text | None = None  # why it is not ready, as Serve says
         self.draining = False  # it gets no new request
+        self.away_since_s: float | None = None  # when it was ready before and is not now
         self._key, self._entries, self._changed, self._clock = key, entries, changed, clock
         self._pulse = Pulse(self._patience)
         self._link = Link(self._failed, lambda headers: MARK in headers)
@@ -177,6 +178,10 @@ class RemoteReplica:
     def _show(self) -> None:
         """Let the gateway see what has changed."""
         state, facts = self._pulse.state, self._pulse.facts
+        if state in (READY, "starting"):
+            self.away_since_s = None
+        elif self.away_since_s is None:
+            self.away_since_s = self._clock()
         if (state == READY) != self._ready.is_set():
             (self._ready.set if state == READY else self._ready.clear)()
         if facts is not None:

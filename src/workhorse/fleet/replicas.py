@@ -33,6 +33,9 @@ LOOK_EVERY_S = 2.0
 TRY_AGAIN_S = 600.0
 # So long the end of all replicas is waited for; Serve goes on with it in any case.
 END_WITHIN_S = 60.0
+# One that was ready and is away for so long does not count any more: another takes its place, and
+# should it come back, one too many leaves.
+AWAY_S = 120.0
 
 Say = Callable[[Text], None]
 
@@ -132,7 +135,7 @@ class Replicas:
         while True:
             try:
                 await self.look()
-            except AppError as error:
+            except Exception as error:  # noqa: BLE001 - of Ray, whatever it raises
                 # The head may be starting again; what runs goes on without it.
                 log.warning("The fleet cannot be looked at: %s", error)
             await asyncio.sleep(LOOK_EVERY_S)
@@ -198,17 +201,26 @@ class Replicas:
     # more, fewer
 
     async def _add_or_remove(self) -> None:
-        taking = self._taking()
+        counted = self._counted()
         wanted = self.scale.wanted(self.load())
-        if wanted < len(taking):
-            last = min(taking, key=self._worth)
+        if wanted < len(counted):
+            last = min(counted, key=self._worth)
             self._end(last, Text("the others are enough", "其余副本已够用"))
-        for spec in self._startable()[: max(0, wanted - len(taking))]:
+        for spec in self._startable()[: max(0, wanted - len(counted))]:
             await self._start(spec)
+
+    def _counted(self) -> list[RemoteReplica]:
+        """Those that are there, or will be soon."""
+        now_s = self._clock()
+        return [
+            one
+            for one in self._taking()
+            if one.away_since_s is None or now_s - one.away_since_s < AWAY_S
+        ]
 
     def load(self) -> Load:
         """What the service has to do now."""
-        taking = self._taking()
+        taking = self._counted()
         ready = [one for one in taking if one.state == READY]
         line = [] if not taking else self.front.queue.waiting(taking[0].served)
         waits = [one.expected_wait_s for one in line if one.expected_wait_s is not None]

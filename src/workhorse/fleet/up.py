@@ -26,7 +26,7 @@ from workhorse.fleet.weights_share import PORTS, WeightsShare
 from workhorse.plan.planner import served_name
 from workhorse.plan.wish import Wish
 from workhorse.tell import Teller
-from workhorse.text import Text
+from workhorse.text import Text, same
 from workhorse.up.decide import Ask
 
 LOOK_EVERY_S = 2.0
@@ -221,8 +221,9 @@ class FleetUp:
                 continue
             try:
                 plan = await self._choose(nodes)
-            except AppError as error:
-                self.tell.stage(error.what)
+            except Exception as error:  # noqa: BLE001 - of Ray, whatever it raises
+                why = error.what if isinstance(error, AppError) else same(repr(error))
+                self.tell.stage(why)
                 continue
             seen = usable(nodes)
             if plan.replicas:
