@@ -37,7 +37,7 @@ def chosen_words(way: "Tried", users: int, *, asked: bool) -> Text:
         slots = "one slot" if way.slots == 1 else f"{way.slots} slots"
         return Text(
             f"The smallest set that serves {who.en}: one engine with {slots}.",
-            f"满足{who.zh}的最小集合：一个引擎，{way.slots} 个槽位。",
+            f"满足 {who.zh}的最小集合：一个引擎，{way.slots} 个槽位。",
         )
     if way.split == "layer":
         return Text(

@@ -17,6 +17,7 @@ SETTINGS = {
     "reranking": Text("reranking", "重排序"),
     "projector": Text("projector", "投影器"),
     "threads": Text("threads", "线程"),
+    "prompt cache": Text("prompts kept", "保留的提示词"),
     "pages": Text("pages", "内存页"),
     "spin": Text("spinning", "自旋"),
     "dtype": Text("computes in", "计算类型"),
