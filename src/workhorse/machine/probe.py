@@ -47,7 +47,7 @@ def probe(
     texts of commands: of these nothing is measured and the running kernel is asked nothing.
     `disk_path` is a path whose file system matters. Memory bandwidth is read for `measure_s`
     seconds (longer on several nodes), the disk for half a second; 0 leaves both out. With `peers`
-    copies from card to card are tried too: not on the way to a service, since they can hang.
+    copies from card to card are tried too, which can hang.
     `on_progress` is told the share of the measuring done.
 
     Raises AppError when `root` is no machine's directory, no capture and no known text.

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING
 from workhorse.config import Places
 from workhorse.errors import EXIT_NO, AppError
 from workhorse.guard.engine_place import listed
+from workhorse.machine.p2p import measure_peers
 from workhorse.plan.checks import usable_gpus
 from workhorse.plan.several import Asked, several_plans
 from workhorse.plan.several_groups import groups_of
-from workhorse.records import EngineBuild, Machine, Plan, Several
+from workhorse.records import EngineBuild, Gpu, GpuLink, Machine, Plan, Several
 from workhorse.text import Text
 from workhorse.up.decide import ALL, Ask, Decision, Fetching, Question, Running, ask_around
 from workhorse.up.teller import Teller
 
 if TYPE_CHECKING:
     from workhorse.up.engine import Engine
+
+
+Measure = Callable[[Sequence[Gpu], Sequence[GpuLink]], tuple[tuple[GpuLink, ...], tuple[Text, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,10 @@ def decide_ways(
     """
     question = ask_around(ask, where, fetching, instead_of)
     found = several_of(question)
+    # Nothing is measured while an engine works.
+    tried = question if instead_of else with_tried_copies(question, found)
+    if tried is not question:
+        question, found = tried, several_of(tried)
     machine, model = question.ground.machine, question.seen.model
     decisions = [Decision(machine, model, told(plan, found)) for plan in found.plans]
     names = places_of(found.plans)
@@ -71,6 +79,23 @@ def decide_ways(
             decisions = [question.tuned(decisions[0], where)]
     parts = tuple(Part(question.noted(one), on) for one, on in zip(decisions, names, strict=True))
     return replace(found, plans=tuple(part.decision.plan for part in parts)), parts
+
+
+def with_tried_copies(
+    question: Question, found: Several, measure: Measure = measure_peers
+) -> Question:
+    """The same question once copies between the cards that would share the model were tried.
+
+    Only where one engine takes several cards of this machine: on some boards such copies are lost
+    without an error, and the model would answer with garbage.
+    """
+    ask, machine = question.ask, question.ground.machine
+    used = {card for plan in found.plans for card in plan.gpu_indexes if len(plan.gpu_indexes) > 1}
+    if not used or ask.parts is not None or ask.machine_root is not None:
+        return question
+    links, doubts = measure([gpu for gpu in machine.gpus if gpu.index in used], machine.gpu_links)
+    machine = replace(machine, gpu_links=links, doubts=(*machine.doubts, *doubts))
+    return replace(question, ground=replace(question.ground, machine=machine))
 
 
 def several_of(question: Question) -> Several:
