@@ -155,11 +155,9 @@ async def measure(rounds: int) -> dict[str, object]:
             found += [await load(some) for some in pair]
         kept = [await conversations(urls, clients) for clients in (2, 4, 8)]
     speeds = {n: median(r.tokens_per_s for r in found if r.engines == n) for n in (1, 2)}
-    ideal = SLOTS * TOKENS / (TTFT_MS + (TOKENS - 1) * GAP_MS) * 1000
     return {
         "tokens_per_s": speeds,
         "ratio": speeds[2] / speeds[1],
-        "share_of_what_the_engines_can_give": speeds[2] / (2 * ideal),
         "rounds": [asdict(one) for one in found],
         "affinity": [asdict(one) for one in kept],
     }
