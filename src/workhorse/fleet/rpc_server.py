@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from workhorse.engines.llamacpp import SPIN_COUNT
 from workhorse.engines.supply.builds import Builds
 from workhorse.engines.supply.manifest import PROGRAM
 from workhorse.errors import EXIT_NO, AppError
@@ -127,6 +128,7 @@ class RpcServer:
         ]
         environment = {**os.environ, "LLAMA_CACHE": str(self._folder / "cache")}
         environment.pop("OMP_NUM_THREADS", None)  # Ray sets it to 1
+        environment["GOMP_SPINCOUNT"] = SPIN_COUNT
         environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, self._cards))
         with log.open("wb") as out:

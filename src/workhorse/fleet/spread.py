@@ -4,9 +4,9 @@ The main machine runs the server and keeps the output; each helper lends its car
 memory, as devices that hold layers. A token passes the machines one after the other: they add up
 their memory, and not their speed.
 
-How a step uses the link was measured between two network namespaces (llama.cpp 0c1e570, SmolLM2
-135M, 2026-12): one round trip a helper and step; with 10 ms of round trip a token took 10.4 ms
-more.
+How a step uses the link was measured between two network namespaces (`benchmarks/fleet_spread.py`,
+llama.cpp 0c1e570, SmolLM2 135M, 2026-12): 4.5 ms more a token over a link without delay (84.5 tok/s
+became 61.4), and one round trip: with 10 ms of it a token took 10.4 ms more.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,9 +39,10 @@ from workhorse.records import (
     StreamSpeed,
 )
 from workhorse.text import Text
-from workhorse.units import show_bandwidth, show_duration
+from workhorse.units import show_bytes, show_duration
 
 ROUND_TRIPS = 1.0  # a helper and step
+STEP_S = 4.5e-3  # of a helper and step, whatever the link: commands, handing over, waking up
 STEP_BYTES = 4096  # names of the graph, positions
 CELL_BYTES = 7  # of the mask, for each token of context
 STATE_BYTES = 4  # activations travel as F32, there and back
@@ -227,9 +228,9 @@ def link_terms(
             Text("way there and back", "往返传输"),
             link_seconds(model, helper.link, streams),
             Text(
-                f"measured: {show_bandwidth(helper.link.bytes_per_s)}, "
+                f"measured: {show_bytes(helper.link.bytes_per_s)}/s, "
                 f"{show_duration(helper.link.round_trip_s)} there and back",
-                f"实测：{show_bandwidth(helper.link.bytes_per_s)}，"
+                f"实测：{show_bytes(helper.link.bytes_per_s)}/s，"
                 f"往返 {show_duration(helper.link.round_trip_s)}",
             ),
         )
@@ -243,7 +244,7 @@ def link_seconds(
     """Seconds that one step of so many streams spends on the way to one helper and back."""
     there = STEP_BYTES + streams * (STATE_BYTES * model.embedding_size + CELL_BYTES * depth_tokens)
     back = streams * STATE_BYTES * model.embedding_size
-    return ROUND_TRIPS * link.round_trip_s + (there + back) / link.bytes_per_s
+    return STEP_S + ROUND_TRIPS * link.round_trip_s + (there + back) / link.bytes_per_s
 
 
 def _named(
