@@ -18,6 +18,7 @@ from workhorse.fleet.ray_start import (
     open_ports,
     without_ray,
 )
+from workhorse.fleet.weights_share import PORTS
 
 ROOT = Path(__file__).resolve().parents[2]
 START = NodeStart(
@@ -69,6 +70,11 @@ def test_every_port_that_is_told_to_ray_is_in_the_list() -> None:
             assert there == (option not in inside_only and number > 0), option
     for (_, before), (first, _) in itertools.pairwise(sorted(listed)):
         assert before < first
+
+
+def test_weights_are_given_on_the_ports_that_are_listed() -> None:
+    first, last = Ports().weights
+    assert tuple(range(first, last + 1)) == PORTS
 
 
 def test_the_environment_has_the_token_by_its_file_and_nothing_of_the_users_own_ray() -> None:

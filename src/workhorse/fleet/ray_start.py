@@ -39,6 +39,7 @@ class Ports:
     worker: tuple[int, int] = (10002, 10257)
     http: int = HTTP_PORT  # HAProxy, on every node
     replica: tuple[int, int] = (30000, 30099)
+    weights: tuple[int, int] = (8090, 8097)  # the first free one: `weights_share`
     proxy_metrics: int = 9101
     proxy_stats: int = 8404
 
@@ -174,6 +175,7 @@ def open_ports(ports: Ports) -> tuple[OpenPort, ...]:
         one(ports.http, "HAProxy"),
         one(ports.waiting, "Serve's own proxy", head_only=True),
         OpenPort(*ports.replica, "replicas"),
+        OpenPort(*ports.weights, "weights"),
         one(ports.proxy_metrics, "HAProxy metrics", outside=True),
         one(ports.proxy_stats, "HAProxy statistics", outside=True),
     )
