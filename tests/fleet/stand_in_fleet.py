@@ -204,6 +204,7 @@ class StandInCluster:
 
     def __init__(self, *nodes: Node) -> None:
         self.found = list(nodes)
+        self.asked: list[str] = []
 
     def nodes(self) -> tuple[Node, ...]:
         return tuple(self.found)
@@ -215,6 +216,7 @@ class StandInCluster:
         self.found = [replace(n, **changes) if n.id == node_id else n for n in self.found]
 
     def on_node(self, node: Node, function: Any, *args: Any, **kwargs: Any) -> Any:
+        self.asked.append(node.id)
         return function(*args, **kwargs)
 
 

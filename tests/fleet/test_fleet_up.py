@@ -54,6 +54,7 @@ class Scene:
     job: FleetUp
     listener: Listener
     serve: KeyedServe
+    cluster: StandInCluster
 
 
 @asynccontextmanager
@@ -81,7 +82,7 @@ async def scene(home: Path, *, engine: str | None = None) -> AsyncIterator[Scene
     asked = FleetAsk(files=(str(model),), engine=engine, port=0, skip_golden=True)
     job = FleetUp(asked, Places(home), member, cluster, serve, listener)
     try:
-        yield Scene(home, job, listener, serve)
+        yield Scene(home, job, listener, serve, cluster)
     finally:
         await proxy.stop()
 
@@ -121,6 +122,24 @@ async def test_from_the_file_to_the_answer_and_back(tmp_path: Path) -> None:
                 await asyncio.gather(running, return_exceptions=True)
         assert fleet.serve.told == {}
         assert await asyncio.to_thread(running_fleet, Places(tmp_path)) is None
+
+
+async def test_a_box_that_comes_back_goes_on_with_its_plan(tmp_path: Path) -> None:
+    """Ray gives it another id then."""
+    async with scene(tmp_path) as fleet:
+        running = asyncio.create_task(fleet.job.serve())
+        try:
+            await until(lambda: fleet.listener.url or running.done())
+            before = fleet.serve.told["head-cpu"]
+            fleet.cluster.change("head-1", id="head-2")
+            await until(
+                lambda: (now := fleet.serve.told.get("head-cpu")) and now.node_id == "head-2"
+            )
+            assert fleet.serve.told["head-cpu"].plan == before.plan
+            assert fleet.cluster.asked == ["head-1"]
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_plan_alone_starts_nothing(tmp_path: Path) -> None:

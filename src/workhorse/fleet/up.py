@@ -112,6 +112,8 @@ class FleetUp:
     async def _choose(self, nodes: Sequence[Node]) -> FleetPlan:
         """The plan for these nodes; those that are new, or were not usable, are asked."""
         request = PlanRequest(self._wanted, self.ask.wish, self.ask.engine)
+        for node in nodes:
+            self._recognise(node)
         known = {one.id for one in nodes if self._is_known(one)}
         for found in await collect(
             self._cluster, [one for one in nodes if one.id not in known], request
@@ -154,6 +156,18 @@ class FleetUp:
                 skip_golden=self.ask.skip_golden,
             )
         return self._spread_plan
+
+    def _recognise(self, node: Node) -> None:
+        """A box that comes back is another node to Ray; its plan need not be made again.
+
+        While it catches up with its work it would measure itself slower than it is.
+        """
+        if node.id in self._found or not node.alive or node.draining:
+            return
+        for found in tuple(self._found.values()):
+            same_box = (found.node.name, found.node.kind) == (node.name, node.kind)
+            if found.plans is not None and same_box:
+                self._found[node.id] = replace(found, node=node)
 
     def _is_known(self, node: Node) -> bool:
         found = self._found.get(node.id)
