@@ -160,6 +160,11 @@ def test_a_number_of_engines_is_kept_or_said_to_be_impossible() -> None:
     assert len(several(host, seven_b(0.3), asked=Asked(engines=1)).plans) == 1
     three = several(host, seven_b(0.3), asked=Asked(engines=3))
     assert any(r.option == "--engines 3" for r in three.rejected)
+    (warning,) = [f for f in three.plan.verdict.findings if f.code == "plan.not-as-asked"]
+    assert "--engines 3" in warning.seen.en and "2 engines are started" in warning.seen.en
+    assert not three.plan.verdict.blocked  # a card that is missing is no reason not to serve
+    two = several(host, seven_b(0.3), asked=Asked(engines=2))
+    assert all(f.code != "plan.not-as-asked" for f in two.plan.verdict.findings)
 
 
 def test_asked_slots_are_divided_among_the_engines() -> None:

@@ -31,6 +31,7 @@ from workhorse.plan.several_words import (
     forced_impossible,
     losing_words,
     nodes_too_small,
+    not_as_asked,
     one_card_each,
     too_small,
 )
@@ -46,6 +47,7 @@ from workhorse.records import (
     Rejected,
     Several,
     Split,
+    Verdict,
 )
 
 PlanFor = Callable[[Machine, Wish], Plan]
@@ -100,7 +102,14 @@ def several_plans(
         reasons=(Reason("engines", str(len(best.plans)), because),) if tried[1:] else (),
         rejected=tuple(search.rejected),
     )
-    return replace(found, gpus=tuple(plan.gpu_indexes for plan in found.plans))
+    plans = found.plans
+    if search.names_a_way and not search.got_what_was_asked(best):
+        said = search.asked
+        warning = not_as_asked(said.split, said.engines, len(plans))
+        first = plans[0]
+        verdict = Verdict((*first.verdict.findings, warning))
+        plans = (replace(first, verdict=verdict), *plans[1:])
+    return replace(found, plans=plans, gpus=tuple(plan.gpu_indexes for plan in plans))
 
 
 @dataclass(slots=True)
@@ -302,10 +311,15 @@ class _Search:
                 return serving[0]
         return best_of(free, users, one)
 
+    @property
+    def names_a_way(self) -> bool:
+        """Whether the user named a split or a number of engines."""
+        return self.asked.split is not None or self.asked.engines is not None
+
     def got_what_was_asked(self, way: Tried) -> bool:
         """Whether the user named a split or a number of engines, and this way has it."""
         split, engines = self.asked.split, self.asked.engines
-        if split is None and engines is None:
+        if not self.names_a_way:
             return False
         shared = split is None or split == way.split or (split != "one" and split == way.within)
         return shared and (engines is None or len(way.plans) == engines)
@@ -313,7 +327,7 @@ class _Search:
     def forced(self, works: Sequence[Tried]) -> Tried | None:
         """What the user named; None when nothing was, or nothing of it works."""
         split, engines = self.asked.split, self.asked.engines
-        if split is None and engines is None:
+        if not self.names_a_way:
             return None
         fitting = [way for way in works if self.got_what_was_asked(way)]
         if not fitting:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from workhorse.records import EngineBuild, Machine, Model, Rejected, Split
+from workhorse.records import EngineBuild, Finding, Machine, Model, Rejected, Split
 from workhorse.text import Text
 from workhorse.units import show_bytes, three_digits
 
@@ -125,16 +125,39 @@ def nodes_too_small(model: Model) -> Rejected:
     )
 
 
+def named_by_user(split: Split | None, engines: int | None) -> str:
+    """The options in which the user said it."""
+    words = (f"--split {split}" if split else "", f"--engines {engines}" if engines else "")
+    return " ".join(word for word in words if word)
+
+
+def not_as_asked(split: Split | None, engines: int | None, started: int) -> Finding:
+    """A warning that what the user named is not what is started."""
+    named = named_by_user(split, engines)
+    count = "1 engine is" if started == 1 else f"{started} engines are"
+    return Finding(
+        code="plan.not-as-asked",
+        level="warning",
+        seen=Text(
+            f"{named} cannot be had here: {count} started.",
+            f"{named} 在本机无法实现：将启动 {started} 个引擎。",
+        ),
+        why=Text(
+            "A card may be missing or in use, or the model may need more room than was thought.",
+            "可能有显卡缺失或被占用，或模型所需空间超出预期。",
+        ),
+        remedy=Text(
+            "Look at the ways that there are, and why others are not.",
+            "请查看可行的方式，以及其余方式为何不可行。",
+        ),
+        source="plan/several.py",
+        command="workhorse plan",
+    )
+
+
 def forced_impossible(split: Split | None, engines: int | None) -> Rejected:
     """What the user named and no way offers."""
-    named = " ".join(
-        word
-        for word in (
-            f"--split {split}" if split else "",
-            f"--engines {engines}" if engines else "",
-        )
-        if word
-    )
+    named = named_by_user(split, engines)
     return Rejected(
         named,
         Text(
