@@ -1,6 +1,7 @@
 """This process as a client of the fleet: Ray is imported here, once its environment is set."""
 
 import os
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -37,8 +38,8 @@ def refuse_without_ray() -> None:
     raise AppError(
         seen,
         Text(
-            f'Type: pip install "ray[serve]=={RAY_REQUIRED}"',
-            f'请执行：pip install "ray[serve]=={RAY_REQUIRED}"',
+            f'Type: {sys.executable} -m pip install "ray[serve]=={RAY_REQUIRED}"',
+            f'请执行：{sys.executable} -m pip install "ray[serve]=={RAY_REQUIRED}"',
         ),
     )
 

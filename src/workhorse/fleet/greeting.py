@@ -151,6 +151,6 @@ def _same_version(what: str, version: str) -> Text:
         )
     package = "ray[serve]" if what == "Ray" else what
     return Text(
-        f'Type here: pip install "{package}=={version}"',
-        f'请在本机执行：pip install "{package}=={version}"',
+        f'Type here: {sys.executable} -m pip install "{package}=={version}"',
+        f'请在本机执行：{sys.executable} -m pip install "{package}=={version}"',
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workhorse import __version__
 from workhorse.config import Places
-from workhorse.errors import EXIT_NO, EXIT_USAGE, AppError
+from workhorse.errors import EXIT_USAGE, AppError
 from workhorse.fleet.addresses import (
     head_address,
     joined,
@@ -227,7 +227,5 @@ def refuse_taken(ports: Ports, *, head: bool) -> None:
         )
     listed = ", ".join(map(str, taken))
     raise AppError(
-        Text(f"Somebody listens on port {listed} already.", f"端口 {listed} 已被占用。"),
-        step,
-        exit_code=EXIT_NO,
+        Text(f"Somebody listens on port {listed} already.", f"端口 {listed} 已被占用。"), step
     )
