@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
+from captured_fleet import CAPTURES, machine_of
 
 from workhorse.cli import main
 from workhorse.codec import to_json
@@ -263,3 +265,47 @@ def test_a_broken_status_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
         code, _, err = told(capsys, "--rate", "1/s", "--status", str(path))
         assert code != EXIT_GOOD
         assert "s.json" in err
+
+
+@pytest.fixture
+def small_model(tmp_path: Path) -> str:
+    """A llama-shaped file of two layers."""
+    path, width = tmp_path / "small.gguf", 256
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(2)
+    writer.add_context_length(8192)
+    writer.add_embedding_length(width)
+    writer.add_feed_forward_length(width)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(1)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_vocab_size(32)
+    names = ["token_embd", "output"]
+    names += [f"blk.{n}.{part}" for n in (0, 1) for part in ("attn_q", "ffn_up", "ffn_down")]
+    for name in names:
+        rows = 32 if name in ("token_embd", "output") else width
+        writer.add_tensor(f"{name}.weight", np.zeros((rows, width), np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return str(path)
+
+
+def test_machines_that_are_not_here_are_planned_with(
+    small_model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "probed.json"
+    record.write_text(to_json(machine_of("t4")))  # as `probe --json` prints it
+    machines = [f"{CAPTURES / 'p40_box.json'}=2", str(record), str(CAPTURES / "avx_only.json")]
+    words = [word for machine in machines for word in ("--machine", machine)]
+    load = ("--rate", "1/s", "--prompt", "100", "--output", "50", "--seeds", "2", "--json")
+    code, out, err = told(capsys, small_model, *words, *load)
+    answer = json.loads(out)
+    assert code == EXIT_GOOD
+    assert [one["box"]["kind"] for one in answer["alone"]] == ["p40_box: small", "probed: small"]
+    assert [one["count"] for one in answer["outcome"]["boxes"]] == [2]
+    assert "avx_only.json" in err  # it has no engine, and says so
+    code, _, err = told(capsys, small_model, "--machine", str(CAPTURES / "avx_only.json"), *load)
+    assert code == EXIT_NO
+    assert "avx2" in err

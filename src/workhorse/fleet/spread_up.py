@@ -56,7 +56,7 @@ def ground_here(engine: str | None, where: Places | None = None) -> SpreadGround
 
 
 class Links(Protocol):
-    """How links are measured; see `on_ray/helper.py`. Blocks."""
+    """How links are measured; see `on_ray/lender.py`. Blocks."""
 
     def on_node(self, node: Node, function: Any, *args: Any, **kwargs: Any) -> Any:
         """What a function returns on a node."""

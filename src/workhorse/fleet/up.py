@@ -143,7 +143,7 @@ class FleetUp:
         """One replica over several nodes, made once: it stays when others come."""
         if self._spread_plan is None:
             # Where Ray is loaded already: the cluster that came with this object needs it.
-            from workhorse.fleet.on_ray.helper import end_probing, probed
+            from workhorse.fleet.on_ray.lender import end_probing, probed
 
             how = Spreading(self._cluster, probed, end_probing, self.tell)
             self._spread_plan, _ = await spread_plan(

@@ -8,7 +8,7 @@ from workhorse.config import places
 from workhorse.errors import AppError
 from workhorse.fleet.cannot_start import in_a_line
 from workhorse.fleet.member import this_member
-from workhorse.fleet.on_ray.helper import Lenders
+from workhorse.fleet.on_ray.lender import Lenders
 from workhorse.fleet.pass_through import Receive, Scope, Send
 from workhorse.fleet.replica_life import Node, ReplicaLife
 from workhorse.fleet.secret import read_token, replica_key

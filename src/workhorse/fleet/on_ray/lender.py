@@ -18,7 +18,7 @@ from workhorse.text import Text
 START_WITHIN_S = 300.0
 
 
-class Helper:
+class Lender:
     """Runs on the node that lends; its process, and with it the RPC server, ends with its owner."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Lenders:
     def _actor(self, one: Helping) -> "ray.actor.ActorHandle":
         # By its name: its id is another one after it was started again.
         return (
-            ray.remote(Helper)
+            ray.remote(Lender)
             .options(
                 num_cpus=0,
                 resources=dict(one.needs),
@@ -106,7 +106,7 @@ class Lenders:
 def probed(node_id: str) -> tuple[Answering, "ray.actor.ActorHandle"]:
     """A node that waits for one probe; kill the actor when it has come."""
     there = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    actor = ray.remote(Helper).options(num_cpus=0, scheduling_strategy=there).remote()
+    actor = ray.remote(Lender).options(num_cpus=0, scheduling_strategy=there).remote()
     return ray.get(actor.answer_probe.remote(), timeout=START_WITHIN_S), actor
 
 
