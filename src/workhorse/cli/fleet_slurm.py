@@ -31,8 +31,8 @@ WORDS: dict[str, Text] = {
     ),
     "name": Text("name of the job", "作业名"),
     "port": Text(
-        "first of the seven ports of the head (default 6379)",
-        "主节点七个连续端口的第一个（默认 6379）",
+        "first of the ports in a row of the head (default 6379)",
+        "主节点连续端口的第一个（默认 6379）",
     ),
     "output": Text("write the script to a file (default: print it)", "写入文件（默认打印）"),
     "up": Text(
