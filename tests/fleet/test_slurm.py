@@ -218,7 +218,7 @@ def test_ray_gets_the_node_and_not_what_it_sets_itself(head: bool) -> None:
     named = [word.partition("=")[0] for word in words[5:at]]
     assert not {"--head", "--block", "--port", "--address", "start"} & set(named)
     assert ("--node-ip-address" in named) is not head
-    assert {"--resources", "--labels", "--temp-dir", "--node-name"} <= set(named)
+    assert {"--resources", "--labels", "--temp-dir"} <= set(named)
 
 
 def test_a_node_waits_for_the_head() -> None:
