@@ -196,3 +196,10 @@ def replayed(
             told = [answer] if isinstance(answer, Grant) else []
         granted |= {grant.ticket: (at_s, grant.engine) for grant in told}
     return granted
+
+
+def test_the_fastest_replica_ends_after_days_too() -> None:
+    # A moment a million seconds from now is known to 1e-10 s: a thousand tokens at this speed.
+    requests = Requests(np.array([1e6, 1e6 + 1]), np.full(2, 5000.0), np.full(2, 3.0))
+    passed = simulate([Group(Speeds(2, 1e13, (1e-12, 1e-12), 512), 1)], requests, ENDLESS)
+    assert passed.ended_s.tolist() == pytest.approx([1e6, 1e6 + 1])

@@ -21,8 +21,9 @@ from workhorse.serve.fair_order import LONGEST_YIELD_S, STRETCH
 
 Floats: TypeAlias = NDArray[np.float64]
 
-# Two ends nearer than this, in tokens, are one: sums of floats do not meet exactly.
-SAME_TOKENS = 1e-6
+# Two moments nearer than this are one: sums of floats do not meet exactly, and after a day of
+# seconds the next float is 1.5e-11 away.
+SAME_S = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,9 +274,11 @@ class _Floor:
         """A prompt of this replica is read, or a stream is written to its end."""
         replica.advance(now_s)
         ended = False
-        while replica.prompts and replica.prompts[0][0] <= replica.read + SAME_TOKENS:
+        read = replica.read + replica.read_rate * SAME_S
+        while replica.prompts and replica.prompts[0][0] <= read:
             self.begin(heappop(replica.prompts)[1], replica, now_s)
-        while replica.streams and replica.streams[0][0] <= replica.written + SAME_TOKENS:
+        written = replica.written + replica.written_rate * SAME_S
+        while replica.streams and replica.streams[0][0] <= written:
             self.end(heappop(replica.streams)[1], replica, now_s)
             ended = True
         self.plan(replica)
