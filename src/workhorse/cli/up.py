@@ -265,10 +265,12 @@ class Speaker:
         print(f"  curl {url}{path}{key} {kind} -d '{body}'")
         print(f"  {stop}\n", flush=True)
 
-    def changed(self, status: "Status", name: str) -> None:
+    def changed(self, status: "Status", on: str) -> None:
         """The engine died, restarts, is ready again, or was given up."""
         reason = status.reason or Text("", "")
-        en, zh = f"the engine of {name}", f"{name} 的引擎"
+        en, zh = "the engine", "引擎"
+        if on:
+            en, zh = f"{en} on {on}", f"{on} 上的{zh}"
         words = {
             "restarting": Text(
                 f"{en} is being restarted: {reason.en}", f"正在重启{zh}：{reason.zh}"

@@ -177,7 +177,7 @@ class Engine:
         )
         self.supervisor.on_change(lambda _: self._supervision.on_change())
         await self.supervisor.start()
-        self.supervisor.on_change(lambda status: self._tell.changed(status, self.served.name))
+        self.supervisor.on_change(lambda status: self._tell.changed(status, self.on))
 
     @property
     def decided(self) -> Decision:

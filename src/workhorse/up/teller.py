@@ -30,8 +30,8 @@ class Teller(Protocol):
     def ready(self, plan: Plan, url: str, took_s: float, *, keyed: bool) -> None:
         """The service answers; `keyed`: it asks for a key."""
 
-    def changed(self, status: Status, name: str) -> None:
-        """The engine of this name died, restarts, is ready again, or was given up."""
+    def changed(self, status: Status, on: str) -> None:
+        """The engine (`on`: there, among several) died, restarts, is ready again, or is lost."""
 
     def measuring(self, progress: Progress) -> None:
         """A measurement goes on."""
