@@ -120,7 +120,9 @@ def run(args: argparse.Namespace) -> int:
     from workhorse.fleet.on_ray.deploy import Deployments
     from workhorse.fleet.up import FleetUp
 
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what it does is told in our words
+    # What happens is told in our words; Ray would print the stack of each node that dies.
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
     job = FleetUp(ask, where, member, cluster, Deployments(cluster), speaker)
     try:
         return asyncio.run(dry_run(job, speaker) if args.dry_run else serve(job, speaker))

@@ -96,15 +96,9 @@ class FleetFront(Front):
         if shown is not None:
             self.roster.drop(shown)
 
-    async def emptied(
-        self, replica: RemoteReplica, tell: Callable[[int], None] = lambda _: None
-    ) -> None:
-        """Wait until no request holds a slot of it; `tell` hears how many still do."""
-        before = None
-        while (running := self.running(replica)) > 0:
-            if running != before:
-                tell(running)
-                before = running
+    async def emptied(self, replica: RemoteReplica) -> None:
+        """Wait until no request holds a slot of it."""
+        while self.running(replica) > 0:  # noqa: ASYNC110 - the count sets no event
             await asyncio.sleep(EMPTY_LOOK_S)
 
     def running(self, replica: RemoteReplica) -> int:

@@ -58,7 +58,6 @@ class FleetStatus:
     in_flight: int | None = None
     least: int | None = None  # replicas; of autoscaling
     most: int | None = None
-    told: Text | None = None  # what keeps the fleet from being looked at
 
     @property
     def exit_code(self) -> int:
@@ -66,7 +65,7 @@ class FleetStatus:
         well = all(one.alive or one.draining for one in self.nodes) and all(
             one.state in (READY, "draining") for one in self.replicas
         )
-        return EXIT_GOOD if well and self.told is None else EXIT_NO
+        return EXIT_GOOD if well else EXIT_NO
 
 
 def node_statuses(nodes: Sequence[Node], entry: str | None = None) -> tuple[NodeStatus, ...]:

@@ -37,7 +37,6 @@ class FleetAsk:
     """What the user asked of `fleet up`; None: we decide."""
 
     files: tuple[str, ...] = ()  # one model in one or several sizes; (): the packaged model
-    quant: str | None = None
     engine: str | None = None
     wish: Wish = field(default_factory=Wish)
     replicas: int | None = None
@@ -95,7 +94,7 @@ class FleetUp:
     async def plan(self) -> FleetPlan:
         """What the fleet would do, with the nodes as they are now."""
         self.tell.stage(Text("reading what is offered", "读取模型文件"))
-        ask = Ask(quant=self.ask.quant, engine=(self.ask.engine and Path(self.ask.engine)) or None)
+        ask = Ask(engine=None if self.ask.engine is None else Path(self.ask.engine))
         names, where, tell = self.ask.files, self.where, self.tell
         self._wanted = await asyncio.to_thread(wanted_models, names, ask, where, tell)
         if self._share is not None:

@@ -60,6 +60,11 @@ class EngineAnswer:
         self._reading = False
         self._closed = False
 
+    @property
+    def far(self) -> bool:
+        """Whether the engine is on another machine."""
+        return self._link is not None
+
     async def read_some(self) -> bytes:
         """The next part of the body; empty at its end. Raises `BrokenAnswerError`."""
         while not self._blocks:

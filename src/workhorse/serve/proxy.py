@@ -25,6 +25,7 @@ from workhorse.serve.queue import Place, Queue, ready, serving
 from workhorse.serve.refusal import (
     DIED_ANSWERING,
     EngineLost,
+    LinkCut,
     LinkLost,
     far_media,
     json_response,
@@ -279,7 +280,7 @@ class Proxy:
         if response is None:
             raise _died_answering(upstream)
         if not ended:
-            error = dialect.error_event(stream_refusal(EngineLost(DIED_ANSWERING)))
+            error = dialect.error_event(stream_refusal(_died_answering(upstream)))
             await response.write_eof(b"" if _ends_in_error(last) else error)
         return response
 
@@ -306,7 +307,9 @@ def stops_by_itself(served: Served) -> bool:
 
 
 def _died_answering(upstream: EngineAnswer) -> EngineLost:
-    return (LinkLost if upstream.lost else EngineLost)(DIED_ANSWERING)
+    if upstream.lost:
+        return LinkLost()
+    return LinkCut() if upstream.far else EngineLost(DIED_ANSWERING)
 
 
 async def _read(upstream: EngineAnswer) -> bytes | None:

@@ -45,8 +45,23 @@ class EngineLost(AppError):
         )
 
 
-class LinkLost(EngineLost):
-    """Nothing was heard any more of an engine on another machine."""
+class LinkCut(EngineLost):
+    """The answer of an engine on another machine broke off: the engine, or something in between."""
+
+    def __init__(self) -> None:
+        AppError.__init__(
+            self,
+            Text(
+                "The connection to the engine was lost while it answered.",
+                "应答途中与推理引擎的连接中断。",
+            ),
+            Text("Send the request once more.", "请重发请求。"),
+            speaker="gateway",
+        )
+
+
+class LinkLost(LinkCut):
+    """Nothing was heard any more of that machine; the request may be asked again elsewhere."""
 
 
 class ClientError(AppError):
