@@ -148,6 +148,14 @@ def count(one: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+NAMES = ("sent_s", "stream", "first_s", "end_s", "outcome", "words")
+
+
+def short(one: dict[str, Any]) -> dict[str, Any]:
+    """The requests as rows of NAMES instead of documents."""
+    return one | {"requests": [[each[name] for name in NAMES] for each in one["requests"]]}
+
+
 def main() -> int:
     """Each fault on one fleet; 1 when a request got no answer."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -166,11 +174,17 @@ def main() -> int:
             if args.only and fault.name not in args.only:
                 continue
             one = suffer(fleet, client, fault, args.seconds, args.rate)
-            raw.append(one)
             rows.append(count(one))
+            raw.append(short(one))
             print(json.dumps(rows[-1]), flush=True)
         fleet.down()
-    document = {"rows": rows, "raw": raw, "machine": machine_words(), "command": sys.argv[1:]}
+    document = {
+        "rows": rows,
+        "names": NAMES,
+        "raw": raw,
+        "machine": machine_words(),
+        "command": sys.argv[1:],
+    }
     args.out.write_text(json.dumps(document) + "\n")
     return 1 if any(row["silent"] for row in rows) else 0
 

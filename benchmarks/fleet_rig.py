@@ -74,6 +74,7 @@ class Host:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
         )
+        self.lab.started.append(process)
         return Running(process)
 
     def write(self, path: str, text: str, mode: int = 0o600) -> None:
@@ -194,6 +195,7 @@ class Lab:
         self._kept = sorted(str(path) for path in folders)
         self._env = dict(env or {})
         self.hosts: dict[str, Host] = {}
+        self.started: list[subprocess.Popen[bytes]] = []
         self._cables = 0
 
     def __enter__(self) -> Self:
@@ -214,6 +216,8 @@ class Lab:
         for host in self.hosts.values():
             host.kill()
         self._switch.kill()
+        for process in self.started:
+            process.wait()  # what it ran is gone
 
     def host(self, name: str, address: str | None = None) -> Host:
         """A new host on the switch. `address`: that of a host that was killed, to come back."""

@@ -11,6 +11,7 @@ each replica's route and each replica itself for a chat, and looks at every TCP 
 import argparse
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,30 @@ RAY = {
     "print('NODES', C('http://' + sys.argv[1].split(':')[0] + ':8265')"
     ".submit_job(entrypoint='id'))",
 }
+# What gRPC says to calls without a token: each port that speaks it, each kind of service of Ray.
+GRPC = """
+import json, sys, grpc
+found = {}
+for port in json.loads(sys.argv[2]):
+    with grpc.insecure_channel(f"{sys.argv[1]}:{port}") as channel:
+        for method in json.loads(sys.argv[3]):
+            call = channel.unary_unary(method, request_serializer=None)
+            try:
+                call(b"", timeout=20)
+                found[f"{port} {method}"] = "OK"
+            except grpc.RpcError as why:
+                found[f"{port} {method}"] = why.code().name
+print(json.dumps(found))
+"""
+METHODS = (
+    "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo",
+    "/ray.rpc.InternalKVGcsService/InternalKVGet",
+    "/ray.rpc.NodeManagerService/GetNodeStats",
+    "/ray.rpc.NodeManagerService/RequestWorkerLease",
+    "/ray.rpc.CoreWorkerService/PushTask",
+    "/ray.rpc.CoreWorkerService/GetCoreWorkerStats",
+    "/ray.serve.ASGIService/HandleRequest",
+)
 CHAT = {"model": "fleet", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
 POST = """
 import json, sys, urllib.request as r, urllib.error as e
@@ -47,6 +72,14 @@ except OSError as why:
 def post(stranger: Host, url: str, *key: str) -> str:
     """What a chat is answered with: the status and the beginning."""
     return stranger.run([sys.executable, "-c", POST, url, json.dumps(CHAT), *key]).stdout.strip()
+
+
+def calls(stranger: Host, address: str, scan: list[dict[str, Any]]) -> dict[str, str]:
+    """What each port that takes connections and speaks no HTTP/1 says to calls of Ray's."""
+    ports = [one["port"] for one in scan if next(iter(one["says"].values()))[:2] == "b'"]
+    words = [address, json.dumps(ports), json.dumps(METHODS)]
+    found: dict[str, str] = json.loads(stranger.run([sys.executable, "-c", GRPC, *words]).stdout)
+    return found
 
 
 def joins(stranger: Host, fleet: Fleet) -> list[dict[str, Any]]:
@@ -87,15 +120,20 @@ def main() -> int:
         asked = {url: post(stranger, url) for url in urls}
         asked |= {f"{url}, wrong key": post(stranger, url, "0" * 64) for url in urls}
         members = joins(stranger, fleet)
-        scans = {}
+        scans, called = {}, {}
         for host in (fleet.head, *fleet.nodes):
             paths = [f"{route}/workhorse/replica" for route in routes]
             command = [sys.executable, str(HERE / "fleet_foreign.py"), host.address, *paths]
             scans[host.name] = json.loads(stranger.run(command).stdout)
+            called[host.name] = calls(stranger, host.address, scans[host.name])
         nodes = len([one for one in fleet.status()["nodes"] if one["alive"]])
         fleet.down()
     got = [url for url, said in asked.items() if said.startswith("2")]
     got += [row["tried"] for row in members if row.get("got in") or row.get("exit") == 0]
+    got += [
+        f"{h}:{c}" for h, all_of in called.items() for c, said in all_of.items() if said == "OK"
+    ]
+    print("calls:", Counter(said for all_of in called.values() for said in all_of.values()))
     for url, said in asked.items():
         print(f"{said[:60]:60} {url}")
     for row in members:
@@ -103,7 +141,14 @@ def main() -> int:
     for name, scan in scans.items():
         for one in scan:
             print(f"{name}:{one['port']}", one["gives"], next(iter(one["says"].values()))[:60])
-    document = {"asked": asked, "members": members, "ports": scans, "nodes": nodes, "got": got}
+    document = {
+        "asked": asked,
+        "members": members,
+        "ports": scans,
+        "calls": called,
+        "nodes": nodes,
+        "got": got,
+    }
     args.out.write_text(json.dumps(document | {"machine": machine_words()}) + "\n")
     print("the stranger got:", got or "nothing", "| nodes:", nodes)
     return 1 if got or nodes != 2 else 0
