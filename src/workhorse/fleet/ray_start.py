@@ -20,6 +20,9 @@ HTTP_PORT = 8000
 RAY_CPUS = 4
 # Ray would take 30 % of the memory for objects; what the fleet sends is small. Ray's least: 75 MiB.
 OBJECT_STORE_BYTES = 128 * MIB
+# Logical, and nothing claims it; left out, Ray refuses a machine whose memory is nearly full
+# (ray/_private/resource_and_label_spec.py of 2.60.0, 2026-11).
+RAY_MEMORY_BYTES = 1024 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,7 @@ def arguments(start: NodeStart) -> tuple[str, ...]:
         f"--num-cpus={RAY_CPUS}",
         "--num-gpus=0",  # cards are claimed one by one, as gpu_0
         f"--object-store-memory={OBJECT_STORE_BYTES}",
+        f"--memory={RAY_MEMORY_BYTES}",
         f"--resources={json.dumps(dict(start.resources), sort_keys=True)}",
         f"--labels={labels}",
         f"--temp-dir={ray_folder(start.temp_dir)}",
