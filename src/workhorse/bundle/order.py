@@ -26,6 +26,13 @@ GLIBC_ASSUMED = "2.28"
 _OLDEST_MINOR = 5
 _OLD_NAMES = {"manylinux2014": 17, "manylinux2010": 12, "manylinux1": 5}
 _MARKER = re.compile(r"python_full_version (<|>=) '(\d+(?:\.\d+)*)'")
+_NAMED_MARKER = re.compile(r"(\w+) (==|!=) '([\w-]+)'")
+# What the markers of our locks ask beside the version.
+_HERE = {
+    "sys_platform": "linux",
+    "implementation_name": "cpython",
+    "platform_python_implementation": "CPython",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +172,8 @@ def pinned_for(lock: str, python: str) -> list[Pinned]:
     pip judges the markers of a file by the Python that runs it and not by the one it downloads
     for, so they are judged here. Raises ValueError for a marker that is none of ours.
     """
-    found = []
-    for block in re.split(r"\n(?=\S)", lock.strip()):
+    found: dict[Pinned, None] = {}  # two locks may say the same of a package
+    for block in blocks_of(lock):
         head, *rest = block.replace("\\\n", "\n").splitlines()
         match = re.fullmatch(r"([\w.-]+)==([\w.+!-]+)\s*(?:;\s*(.+?))?\s*", head)
         if match is None:
@@ -174,11 +181,19 @@ def pinned_for(lock: str, python: str) -> list[Pinned]:
         if match[3] and not all(_holds(one, python) for one in match[3].split(" and ")):
             continue
         hashes = frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})", "\n".join(rest)))
-        found.append(Pinned(match[1], match[2], hashes))
-    return found
+        found[Pinned(match[1], match[2], hashes)] = None
+    return list(found)
+
+
+def blocks_of(lock: str) -> list[str]:
+    """The packages of a lock, each with its hashes, as they stand there."""
+    return re.split(r"\n(?=\S)", lock.strip())
 
 
 def _holds(marker: str, python: str) -> bool:
+    named = _NAMED_MARKER.fullmatch(marker.strip())
+    if named is not None and named[1] in _HERE:
+        return (_HERE[named[1]] == named[3]) == (named[2] == "==")
     match = _MARKER.fullmatch(marker.strip())
     asked = version(python)
     if match is None or asked is None:

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from workhorse.bundle.order import Order, Pinned, pinned_for, wheel_platforms
+from workhorse.bundle.order import Order, Pinned, blocks_of, pinned_for, wheel_platforms
 from workhorse.engines.supply.packages import run_pip, write_requirements
 from workhorse.errors import EXIT_NO, AppError
 from workhorse.models.fetch import Progress
 from workhorse.models.part_file import local_errors, sha256_of
 from workhorse.text import Text
 
-LOCK = "run.lock"  # made by scripts/lock
+# Made by scripts/lock: what workhorse needs to run; the same with an extra of pyproject.toml.
+LOCK = "run.lock"
+EXTRAS = ("documents", "fleet", "report")
 _WHOLE = "whole"  # names the lock whose wheels a folder has
 _LICENCE_MAX = 120
 # pip's words (26.3) where an index has no fitting file, and where it reaches no index.
@@ -35,9 +37,13 @@ class Wheel:
     pythons: tuple[str, ...]
 
 
-def read_lock() -> str:
-    """The lock of what workhorse needs to run."""
-    return files("workhorse.bundle").joinpath(LOCK).read_text("utf-8")
+def read_lock(extras: Sequence[str] = ()) -> str:
+    """The lock of what workhorse and these of `EXTRAS` need to run."""
+    blocks: dict[str, None] = {}  # the same versions in each: a package once
+    for name in (LOCK, *(f"{extra}.lock" for extra in extras)):
+        lock = files("workhorse.bundle").joinpath(name).read_text("utf-8")
+        blocks |= dict.fromkeys(blocks_of(lock))
+    return "\n".join(blocks)
 
 
 def bring_wheels(order: Order, lock: str, store: Path, progress: Progress) -> list[Wheel]:

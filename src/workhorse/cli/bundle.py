@@ -27,6 +27,7 @@ GOES_WITH = {
     "output": ("create",),
     "split": ("create",),
     "python": ("create",),
+    "with": ("create",),
     "prefix": ("install",),
 }
 _PARTS = {
@@ -42,6 +43,7 @@ _PARTS = {
 def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     """The options of `bundle`."""
     from workhorse.bundle.order import PYTHONS
+    from workhorse.bundle.wheels import EXTRAS
 
     versions = ", ".join(PYTHONS)
     words = {
@@ -75,6 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
             f"versions of Python that the machine may have (default: {versions})",
             f"目标机器可能的 Python 版本（默认：{versions}）",
         ),
+        "with": Text(
+            "what `workhorse batch` reads Word, PDF, HTML and tables with, what `workhorse fleet` "
+            "runs on, what the plots of `workhorse report` need (left out: none of it)",
+            "`workhorse batch` 读取 Word、PDF、HTML 和表格所需，`workhorse fleet` 所需，"
+            "`workhorse report` 绘图所需（默认都不带）",
+        ),
         "prefix": Text(
             "install into this folder, which becomes WORKHORSE_HOME (default: the one in use)",
             "安装到此目录，并作为 WORKHORSE_HOME（默认为当前所用目录）",
@@ -88,6 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser, language: Language) -> None:
     parser.add_argument("--output", type=Path, metavar="FOLDER|FILE", help=said["output"])
     parser.add_argument("--split", type=memory_size, metavar="SIZE", help=said["split"])
     parser.add_argument("--python", nargs="+", choices=PYTHONS, help=said["python"])
+    parser.add_argument("--with", nargs="+", choices=EXTRAS, help=said["with"])
     parser.add_argument("--prefix", type=Path, metavar="FOLDER", help=said["prefix"])
 
 
@@ -129,7 +138,8 @@ def run_create(args: argparse.Namespace, speaker: Speaker) -> int:
     models = model_paths(args.model or (), where)
     build = chosen_build(machine, where)
     verdicts = told_of_builds(machine, build, where) + plans_for(models, machine, build)
-    wish = Wish(order, build, tuple(models), output, args.split)
+    extras = tuple(getattr(args, "with") or ())
+    wish = Wish(order, build, tuple(models), output, args.split, extras)
     made = create(wish, where, speaker)
     speaker.__exit__()
     if args.json:
