@@ -32,10 +32,10 @@ def direct_engine(fleet: Fleet, node: Host, kind: str, slots: int) -> str:
         words += ["--slots", str(slots), "--host", node.address, "--port", str(PORT)]
         node.start([sys.executable, *words])
     else:
-        argv = list(fleet.engine_command(node))
+        argv, env = fleet.engine_start(node)
         argv[argv.index("--host") + 1] = node.address
         argv[argv.index("--port") + 1] = str(PORT)
-        node.start(argv)
+        node.start(argv, env=env)
     url = f"http://{node.address}:{PORT}"
     asked = [sys.executable, "-c", ASK_HEALTH, f"{url}/health"]
     wait_until(lambda: node.run(asked).returncode == 0, 300, "the engine answers")

@@ -20,6 +20,9 @@ MODEL_PATH = f"{HOME}/fleet.gguf"
 PORT = 8080
 START_S = 900.0
 
+# What an engine is tuned by beside its arguments; its key is not among it.
+TUNING = ("GLIBC_", "GOMP_", "KMP_", "OMP_", "GGML_", "LD_")
+
 FAKE = """#!/bin/sh
 case "$1" in
 --help) printf "%s\\\\n" "--ctx-size N" "--parallel N" "--model F" "--port N" "--api-key K";;
@@ -114,11 +117,13 @@ class Fleet:
         wait_until(lambda: self.ready() >= count, START_S, f"{count} replicas serve", 2.0)
         return time.monotonic()
 
-    def engine_command(self, node: Host) -> list[str]:
-        """How the embedded engine of a node was started."""
+    def engine_start(self, node: Host) -> tuple[list[str], dict[str, str]]:
+        """How the embedded engine of a node was started, and what it found in its environment."""
         (pid,) = node.pids("engines/embedded.py --")
-        line = Path(f"/proc/{pid}/cmdline").read_bytes()
-        return line.rstrip(b"\0").decode().split("\0")
+        line = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
+        pairs = Path(f"/proc/{pid}/environ").read_text().rstrip("\0").split("\0")
+        found = dict(pair.split("=", 1) for pair in pairs)
+        return line, {name: found[name] for name in found if name.startswith(TUNING)}
 
     def down(self) -> None:
         """End the service and leave the fleet, in order; the hosts stay."""

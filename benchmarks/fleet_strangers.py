@@ -51,6 +51,8 @@ METHODS = (
     "/ray.rpc.NodeManagerService/RequestWorkerLease",
     "/ray.rpc.CoreWorkerService/PushTask",
     "/ray.rpc.CoreWorkerService/GetCoreWorkerStats",
+    "/ray.rpc.ObjectManagerService/Pull",
+    "/ray.rpc.ReporterService/GetTraceback",
     "/ray.serve.ASGIService/HandleRequest",
 )
 CHAT = {"model": "fleet", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}

@@ -1,7 +1,7 @@
 """A fleet of two unlike machines, for real: Ray, HAProxy, two engines, the program's own commands.
 
 The machines are namespaces of this one (benchmarks/fleet_rig.py); the second has another processor
-by what it says of itself, so that it is another kind and gets a plan of its own.
+and less memory by what it says of itself, so that it is another kind and gets a plan of its own.
 """
 
 import os
@@ -34,9 +34,13 @@ def lab() -> Iterator[Lab]:
 
 
 def older(host: Host) -> None:
-    """Let it look like a box with another processor: another kind, with a plan of its own."""
+    """Let it look like an old box with 3 GB of memory: another kind, with a plan of its own."""
     cpu = Path("/proc/cpuinfo").read_text()
     host.lay_over("/proc/cpuinfo", re.sub(r"(model name\s*: ).*", r"\1Intel Xeon E5-2620 v4", cpu))
+    memory = re.sub(r"(MemTotal: +)\d+", r"\g<1>3000000", Path("/proc/meminfo").read_text())
+    host.lay_over(
+        "/proc/meminfo", re.sub(r"(Mem(?:Free|Available): +)\d+", r"\g<1>2500000", memory)
+    )
 
 
 def chats(client: Host, fleet: Fleet) -> list[tuple[str, int, str]]:
