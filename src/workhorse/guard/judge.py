@@ -10,7 +10,7 @@ from workhorse.guard.garbage import GarbageJudge
 from workhorse.guard.hysteresis import Condition
 from workhorse.guard.hysteresis import News as Kind
 from workhorse.guard.limits import Limits
-from workhorse.guard.sign import Sign, View, beside_in_memory, card_subject, planned_cards
+from workhorse.guard.sign import Sign, View, beside_in_memory, planned_cards
 from workhorse.records import Alarm, CardReading, Finding, Plan, Reading
 
 Key = tuple[str, str]  # code and subject
@@ -43,10 +43,13 @@ class Judge:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
-        self.condemned: frozenset[int] = frozenset()  # cards that must serve no more
+        # Cards that must serve no more, by the latest reading: each is told when it happens, so
+        # that an engine that was started there again since then is not ended for another card.
+        self.condemned: frozenset[int] = frozenset()
         self._watched: dict[Key, _Watched] = {}
         self._before: Reading | None = None
         self._first: dict[int, CardReading] = {}
+        self._alone: dict[int, int] = {}  # readings in which others answered, and it did not
         self._day: dict[int, tuple[float, CardReading]] = {}
         self._speeds: dict[str, tuple[Plan, DecodeSpeed]] = {}
         self._garbage: dict[str, GarbageJudge] = {}
@@ -69,7 +72,8 @@ class Judge:
             self._count(sign, at_s)
         self._end_silent(at_s)
         self._forget_gone(reading, at_s)
-        self.condemned = self.condemned.union(kernel_events.condemned(view), self._gone(view))
+        told = kernel_events.condemned(view, self._first.values())
+        self.condemned = frozenset((*told, *self._gone(view)))
         self._before = reading
         return tuple(
             News(kind, self._alarm(key, one))
@@ -110,19 +114,20 @@ class Judge:
                 yield kernel_events.silent(view, first)
 
     def _gone(self, view: View) -> tuple[int, ...]:
-        """Cards that have stayed silent while others answer.
+        """Cards that have just been silent for long enough while others answered.
 
         When none answers it is the driver's library, such as after its package was renewed:
-        engines that hold the driver open go on computing.
+        engines that hold the driver open go on computing, and those readings count for nothing.
         """
         if not view.now.cards:
             return ()
-        return tuple(
-            index
-            for index, card in self._first.items()
-            if (one := self._watched.get(("live.card-silent", card_subject(card)))) is not None
-            and one.condition.open
-        )
+        found = []
+        for index, first in self._first.items():
+            silent = kernel_events.silent(view, first).bad
+            self._alone[index] = self._alone.get(index, 0) + 1 if silent else 0
+            if self._alone[index] == self.limits.raise_after:
+                found.append(index)
+        return tuple(found)
 
     def _as_the_day_began(self, card: CardReading, now: Reading) -> CardReading:
         """The card at the beginning of this day of watching: sound memory errs now and then."""

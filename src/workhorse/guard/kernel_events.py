@@ -1,7 +1,7 @@
 """What the kernel's log says while the service runs: Xids by the table, lost cards. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from workhorse.doctor.events import Told, causes, counted, meaning_of, trouble
@@ -103,14 +103,15 @@ def card_at(view: View, address: str | None) -> CardReading | None:
     return next((card for card in view.now.cards if card.pci_address == address), None)
 
 
-def condemned(view: View) -> tuple[int, ...]:
+def condemned(view: View, first: Iterable[CardReading] = ()) -> tuple[int, ...]:
     """The indexes of cards that must serve no more, by what is new in the log.
 
-    A card that fell off the bus is not listed any more: its index comes from the reading before.
+    A card that fell off the bus is not listed any more, and the driver may count the others anew:
+    the indexes are those that the cards had at `first`, as plans have them.
     """
     addresses = {e.pci_address for e in view.now.events if e.number in QUARANTINE_XIDS}
     before = view.before.cards if view.before else ()
-    known = {card.pci_address: card.index for card in (*before, *view.now.cards)}
+    known = {card.pci_address: card.index for card in (*view.now.cards, *before, *first)}
     return tuple(sorted({known[address] for address in addresses if address in known}))
 
 

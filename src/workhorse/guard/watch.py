@@ -63,7 +63,6 @@ class Watch:
         self._clock = clock
         self._past: deque[Alarm] = deque(maxlen=PAST_MAX)
         self._kept: tuple[Alarm, ...] = ()
-        self._told_cards: frozenset[int] = frozenset()
         self._readers: list[OnReading] = []
         self._listeners: list[OnNews] = []
         self._card_losers: list[OnLostCards] = []
@@ -87,7 +86,7 @@ class Watch:
         self._listeners.append(call)
 
     def on_lost_cards(self, call: OnLostCards) -> None:
-        """Call it with the indexes of all cards that must serve no more, when one is added."""
+        """Call it with the indexes of cards that must serve no more, when that happens."""
         self._card_losers.append(call)
 
     def accept(self, name: str, plan: Plan, tokens_per_s: float) -> None:
@@ -142,10 +141,8 @@ class Watch:
         self._call(self._readers, reading)
         for one in news:
             self._tell(one)
-        lost = self._judge.condemned
-        if lost != self._told_cards:
-            self._told_cards = lost
-            self._call(self._card_losers, lost)
+        if self._judge.condemned:
+            self._call(self._card_losers, self._judge.condemned)
         await self._keep()
         return reading
 
