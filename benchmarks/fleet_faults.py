@@ -183,7 +183,6 @@ def main() -> int:
         "names": NAMES,
         "raw": raw,
         "machine": machine_words(),
-        "command": sys.argv[1:],
     }
     args.out.write_text(json.dumps(document) + "\n")
     return 1 if any(row["silent"] for row in rows) else 0
