@@ -164,3 +164,13 @@ def test_an_option_that_the_template_does_not_have(folder: Path) -> None:
     order = order_of(folder / "papers", Words(options={"wrods": "3"}))
     with pytest.raises(AppError, match="wrods"):
         job_of(order, find_template("summary-short", folder), url="http://127.0.0.1:1")
+
+
+def test_an_ending_that_cannot_be_written_is_refused(folder: Path) -> None:
+    words = Words(template="summary-short", output=Path("q.docx"))
+    found = find_template("summary-short", folder)
+    with pytest.raises(AppError, match=r"The ending \.docx of q\.docx"):
+        job_of(order_of(folder / "papers", words), found, url="http://127.0.0.1:1")
+    plain = Words(template="summary-short", output=Path("q"))
+    job = job_of(order_of(folder / "papers", plain), found, url="http://127.0.0.1:1")
+    assert job.form == "jsonl"

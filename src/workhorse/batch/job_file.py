@@ -211,11 +211,27 @@ def job_of(order: Order, found: Found | None, *, url: str, overwrite: bool = Fal
 
 
 def form_of(output: Path | None, found: Found | None) -> OutputForm:
-    """The form that the output's name says, else the template's own."""
+    """The form that the output's name says, else the template's own.
+
+    A file whose ending says another form than can be written is an `AppError`.
+    """
     if found is None:
         return "openai"
     by_name: dict[str, OutputForm] = {".jsonl": "jsonl", ".csv": "csv", ".xlsx": "xlsx"}
-    return by_name.get(output.suffix.lower() if output else "", found.template.form)
+    own, ending = found.template.form, "" if output is None else output.suffix.lower()
+    if ending and ending not in by_name and own != "folder":
+        raise AppError(
+            Text(
+                f"The ending {ending} of {output} is none that can be written.",
+                f"无法写入扩展名为 {ending} 的 {output}。",
+            ),
+            Text(
+                "End it in .jsonl, .csv or .xlsx, or say with --form what goes in.",
+                "请使用 .jsonl、.csv 或 .xlsx，或用 --form 指定格式。",
+            ),
+            exit_code=EXIT_USAGE,
+        )
+    return by_name.get(ending, own)
 
 
 def default_output(source: Path, template: str, form: OutputForm) -> Path:

@@ -92,8 +92,8 @@ def write_template(name: str, origin: Found, own: Path) -> Path:
         raise AppError(
             Text(f"{name!r} is no name for a template.", f"{name!r} 不能用作模板名。"),
             Text(
-                "Take up to 64 letters, digits or .-_, a letter or digit first.",
-                "请用最多 64 个字母、数字或 .-_，以字母或数字开头。",
+                "Take up to 64 of A to Z, digits and .-_, a letter or digit first.",
+                "请用最多 64 个英文字母、数字或 .-_，以英文字母或数字开头。",
             ),
             exit_code=EXIT_USAGE,
         )
@@ -159,7 +159,10 @@ def _schema_in(path: Path, name: str) -> dict[str, Any]:
 def _there(path: Path, name: str, *, folder: bool) -> Path:
     if not (path.is_dir() if folder else path.is_file()):
         kind = Text("folder", "目录") if folder else Text("file", "文件")
-        raise _unusable_file(path, name, Text(f"there is no such {kind.en}", f"没有这个{kind.zh}"))
+        why = Text(f"there is no such {kind.en}", f"没有这个{kind.zh}")
+        if path.exists():
+            why = Text(f"that is no {kind.en}", f"这不是{kind.zh}")
+        raise _unusable_file(path, name, why)
     return path.absolute()
 
 
