@@ -36,6 +36,20 @@ def test_also_after_ctrl_c(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_ctrl_c_while_it_is_being_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def interrupted(path: Path, *_: int) -> int:
+        made.append(path.parent)
+        assert path.parent.is_dir()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.os, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt), scratch(tmp_path):
+        pass
+    assert made and list(tmp_path.iterdir()) == []
+
+
 def test_after_a_kill_the_next_run_clears_but_leaves_the_living_alone(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)],

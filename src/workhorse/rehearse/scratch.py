@@ -2,8 +2,8 @@
 
 import fcntl
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,14 +31,19 @@ def scratch(folder: Path) -> Iterator[Path]:
     with local_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         clear_leftovers(folder)
-        own = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
-        handle = os.open(own / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    # Named before it is made: a Ctrl-C in the very making leaves nothing either.
+    own = folder / f"{_PREFIX}{secrets.token_hex(8)}"
+    handle = None
     try:
+        with local_errors(folder):
+            own.mkdir(mode=0o700)
+            handle = os.open(own / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield own
     finally:
         shutil.rmtree(own, ignore_errors=True)
-        os.close(handle)
+        if handle is not None:
+            os.close(handle)
 
 
 def clear_leftovers(folder: Path) -> None:
