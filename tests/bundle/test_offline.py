@@ -37,7 +37,7 @@ def carried(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
     words = ["--for", "here", "--python", PYTHON, "--output", str(target), "--json"]
     with pytest.MonkeyPatch.context() as patched:
         lock = lock_of_what_is_here(where)
-        patched.setattr("workhorse.bundle.job.read_lock", lambda: lock)
+        patched.setattr("workhorse.bundle.job.read_lock", lambda extras: lock)
         patched.setenv("WORKHORSE_HOME", str(where.data))
         said = StringIO()
         with redirect_stdout(said):
