@@ -138,9 +138,11 @@ async def guarded(
 @contextmanager
 def hogs(cpus: tuple[int, ...], each: int) -> Iterator[None]:
     """Programs that keep CPUs busy."""
-    code = "import os,sys; os.sched_setaffinity(0,{int(sys.argv[1])})\nwhile os.getppid()>1: pass"
+    code = "import os,sys; os.sched_setaffinity(0,{int(sys.argv[1])})\n"
+    code += "while os.getppid()==int(sys.argv[2]): pass"
+    own = str(os.getpid())
     running = [
-        subprocess.Popen([sys.executable, "-c", code, str(cpu)], start_new_session=True)
+        subprocess.Popen([sys.executable, "-c", code, str(cpu), own], start_new_session=True)
         for cpu in cpus
         for _ in range(each)
     ]
