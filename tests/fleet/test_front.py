@@ -23,7 +23,7 @@ from workhorse.fleet.pulse import Patience
 
 CHAT = "/v1/chat/completions"
 # Gives up quickly: for tests in which it has to.
-SHORT = Patience(poll_s=0.7, silent_s=1.5, gone_s=3.0)
+SHORT = Patience(poll_s=1.0, silent_s=5.0, gone_s=10.0)  # a busy machine stalls for seconds
 
 
 async def ask(url: str, **body: Any) -> tuple[int, str]:
