@@ -215,6 +215,7 @@ def main() -> int:
             for template, wishes in TEMPLATES.items():
                 one = one_template(template, wishes, home, folder, url, args.serial)
                 found[template] = one
+                args.out.write_text(json.dumps(found) + "\n")
                 print(template, json.dumps({k: v for k, v in one.items() if k != "report"}))
     found["after"] = machine_words()
     args.out.write_text(json.dumps(found) + "\n")

@@ -46,7 +46,7 @@ def before_and_after(
     """What tuning changed, both plans' speeds, and the share of the card's bandwidth reached."""
     with tempfile.TemporaryDirectory() as home:
         before, plan = planned(home, model, engine, "plan")
-        words = ["--budget", budget, "--skip-golden"]
+        words = [*SLOTS, "--budget", budget, "--skip-golden"]
         story = workhorse(home, "tune", model, engine, *words)
         after, _ = planned(home, model, engine, "tuned")
         for number in range(turns):
@@ -87,7 +87,7 @@ def markdown(name: str, seen: Mapping[str, Any]) -> Iterator[str]:
 
 def workhorse(home: str, verb: str, model: Path, engine: Path, *words: str) -> Any:
     """What a verb says about the model, as JSON."""
-    named = [verb, str(model), "--engine", str(engine), *SLOTS, *words, "--json"]
+    named = [verb, str(model), "--engine", str(engine), *words, "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "workhorse", *named],
         env={**os.environ, "WORKHORSE_HOME": home},
@@ -99,9 +99,11 @@ def workhorse(home: str, verb: str, model: Path, engine: Path, *words: str) -> A
     return json.loads(done.stdout)
 
 
-def planned(home: str, model: Path, engine: Path, name: str) -> tuple[Side, Any]:
+def planned(
+    home: str, model: Path, engine: Path, name: str, words: Sequence[str] = SLOTS
+) -> tuple[Side, Any]:
     """What the next `workhorse up` would start, and its plan."""
-    found = workhorse(home, "up", model, engine, "--dry-run")
+    found = workhorse(home, "up", model, engine, *words, "--dry-run")
     argv: Sequence[str] = found["launch"]["argv"]
     at = argv.index("--port")
     side = Side(name, (*argv[:at], *argv[at + 2 :]), found["launch"]["env"])

@@ -47,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     settings.add_argument("--no-ui", action="store_true")
     settings.add_argument("--slot-save-path", default="")
     settings.add_argument("--no-cache-idle-slots", action="store_true")
+    settings.add_argument("-bs", "--backend-sampling", action="store_true")
     settings.add_argument("--slots", action="store_true")
     settings.add_argument("--metrics", action="store_true")
     settings.add_argument("--embeddings", action="store_true")
@@ -86,6 +87,7 @@ def serve(argv: list[str]) -> int:
     if asked.slot_save_path:
         params.slot_save_path = f"{asked.slot_save_path.rstrip('/')}/"
     params.cache_idle_slots = not asked.no_cache_idle_slots
+    params.sampling.backend_sampling = asked.backend_sampling
     params.cors_origins, params.ui = asked.cors_origins, not asked.no_ui
     params.endpoint_slots, params.endpoint_metrics = asked.slots, asked.metrics
     params.embedding = asked.embeddings or asked.reranking
