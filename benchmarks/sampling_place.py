@@ -91,7 +91,7 @@ def held_mib() -> float:
     except pynvml.NVMLError:
         return 0.0
     handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-    return sum(pynvml.nvmlDeviceGetMemoryInfo(one).used for one in handles) / 2**20
+    return float(sum(pynvml.nvmlDeviceGetMemoryInfo(one).used for one in handles)) / 2**20
 
 
 if __name__ == "__main__":

@@ -149,6 +149,7 @@ def test_the_forecast_is_reckoned_anew() -> None:
         ("cpus", "0-99"), ("cpus", ""), ("cpus", "3-1"), ("cpus", "x"), ("numa", "7"),
         ("load", "fast"), ("load", "mmap huge"), ("spin", "long"), ("flash attention", "auto"),
         ("gpu layers", "3"), ("expert layers", "3"), ("split", "columns"), ("drafts", "mtp x"),
+        ("sampling", "card"), ("sampling", "moon"),
         ("slots", "0"), ("quant", "/elsewhere.gguf"), ("engine", "test 9"), ("colour", "blue"),
     ],
 )  # fmt: skip

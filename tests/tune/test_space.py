@@ -6,12 +6,14 @@ import pytest
 from tune_cases import BOX, BUILD, CARD_HOST, SHAPE, case
 
 import builders
+from workhorse.engines.llamacpp import launch
+from workhorse.knowledge.llamacpp_flags import CARD_SAMPLING
 from workhorse.records import Bandwidth, Plan
 from workhorse.tune.apply import apply
-from workhorse.tune.card_choices import split
+from workhorse.tune.card_choices import sampling, split
 from workhorse.tune.cpu_choices import cpu_words
-from workhorse.tune.given import Given
-from workhorse.tune.offer import Around, Offer
+from workhorse.tune.given import Given, Refusal
+from workhorse.tune.offer import Around, NotHere, Offer
 from workhorse.tune.settings import cpu_list
 from workhorse.tune.space import space_of
 from workhorse.tune.trial import Change
@@ -39,7 +41,8 @@ def test_two_cpus_without_a_card() -> None:
         "cpus", "threads", "numa", "load", "spin", "flash attention", "kv", "drafts",
     }  # fmt: skip
     assert {r.option for r in space.rejected} == {
-        "engine", "quant", "slots", "gpu layers", "expert layers", "split", "batch", "micro-batch",
+        "engine", "quant", "slots", "gpu layers", "expert layers", "split", "sampling",
+        "batch", "micro-batch",
     }  # fmt: skip
     assert all(r.because.en and r.because.zh for r in space.rejected)
     assert all(v.because.en and v.because.zh for v in space.variables)
@@ -183,3 +186,24 @@ def test_cards_share_a_model_as_the_build_can(
     )
     found = split(Around(on_cards, plan))
     assert (found.values if isinstance(found, Offer) else None) == values
+
+
+def test_tokens_may_be_chosen_on_a_card_that_holds_all_layers() -> None:
+    knows = (*BUILD.knows, CARD_SAMPLING)
+    build = replace(BUILD, gpu_architectures=("sm_70",), knows=knows)
+    card = case(CARD_HOST, build=build)
+    offer = sampling(Around(card, card.plan))
+    assert isinstance(offer, Offer)
+    assert (offer.now, offer.values) == ("host", ("host", "card"))
+    chosen = apply(card, [Change("sampling", "card")])
+    assert isinstance(chosen, Plan)
+    assert chosen.card_sampling
+    assert CARD_SAMPLING in launch(chosen, 1).argv
+    for plan in (
+        replace(card.plan, gpu_indexes=(0, 1)),
+        replace(card.plan, gpu_layers=card.plan.layers - 1),
+        replace(card.plan, embeddings=True),
+        replace(card.plan, engine=BUILD),
+    ):
+        assert isinstance(sampling(Around(card, plan)), NotHere)
+    assert isinstance(apply(card, [Change("gpu layers", "9"), Change("sampling", "card")]), Refusal)

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterable
 
-from workhorse.knowledge.llamacpp_flags import spell
+from workhorse.knowledge.llamacpp_flags import CARD_SAMPLING, spell
 from workhorse.records import EngineBuild, Launch, Plan
 from workhorse.units import MIB
 
@@ -81,6 +81,8 @@ def settings(plan: Plan, port: int, host: str) -> tuple[str, ...]:
             wanted.append(("--no-cache-idle-slots",))
     if plan.context_checkpoints is not None:
         wanted.append(("--ctx-checkpoints", str(plan.context_checkpoints)))
+    if plan.card_sampling and plan.drafts is None:  # with drafts it was never run
+        wanted.append((CARD_SAMPLING,))
     if plan.embeddings:
         # --reranking is --embeddings and the head that scores (common/arg.cpp, 2026-11).
         wanted.append(("--reranking",) if plan.reranks else ("--embeddings",))

@@ -5,6 +5,10 @@ from dataclasses import dataclass
 
 from workhorse.knowledge.rows import rows
 
+# Tokens are chosen on the device that has the logits (since December 2025; "experimental" in the
+# help of 0c1e570, 2026-10-01). A request with a grammar goes without, and says so in the log.
+CARD_SAMPLING = "--backend-sampling"
+
 
 @dataclass(frozen=True, slots=True)
 class Form:

@@ -27,6 +27,7 @@ from workhorse.plan.placement_checks import check_fit, check_fullness, check_gpu
 from workhorse.plan.placement_words import device_name, placement_reasons
 from workhorse.plan.quant_mix import as_estimates, not_made_yet
 from workhorse.plan.readers import readers_of
+from workhorse.plan.sampling import samples_on_card, sampling_lines, sampling_reason
 from workhorse.plan.speed import Experience, Reader, Setup, forecast, prefill, setup_for
 from workhorse.plan.weights import leaves_tables_on_disk
 from workhorse.plan.wish import Wish, context_for, layout_reasons, layouts, shares_kv
@@ -66,6 +67,7 @@ class Course:
     pages: PageChoice
     readers: Reader | Mapping[str, Reader]
     setup: Setup
+    card_sampling: bool = False  # tokens are chosen on the card
 
     @property
     def carries_weights(self) -> bool:
@@ -125,7 +127,12 @@ def plan_of(
         load_mode=pages.load_mode,
         huge_pages=pages.huge_pages,
         spin=spin,
-        budget=(*as_estimates(model, placed.lines), *cache_line(cache_bytes), *checkpoints.lines),
+        budget=(
+            *as_estimates(model, placed.lines),
+            *sampling_lines(model, placed, course.card_sampling),
+            *cache_line(cache_bytes),
+            *checkpoints.lines,
+        ),
         forecast=promise(machine, model, course, history),
         reasons=reasons(machine, model, wish, course, spin_reason),
         rejected=(*placed.rejected, *cpu.rejected, *pages.rejected),
@@ -139,6 +146,7 @@ def plan_of(
         shared_kv=layout.shared_kv,
         lazy_tables=cut.lazy,
         projector=model.projector if takes_projector(build) else None,
+        card_sampling=course.card_sampling,
     )
 
 
@@ -184,7 +192,8 @@ def decide_course(
         setup = setup_for(
             build, device_name(placed), huge_pages=pages.huge_pages, threads=cpu.threads
         )
-        return Course(placed, cpu, pages, readers_of(machine, placed, cpu, pages), setup)
+        readers = readers_of(machine, placed, cpu, pages)
+        return Course(placed, cpu, pages, readers, setup, samples_on_card(build, model, placed))
 
     first = course(context_for(model, wish) if model.pooling else BATCH_SIZES_TOKENS[0])
     if first.carries_weights or model.projector is not None:
@@ -220,6 +229,7 @@ def promise(
         history=history,
         placed=course.placed.groups(course.cpu.memory_nodes),
         disk=machine.disks[0] if machine.disks else None,
+        card_sampling=course.card_sampling,
     )
 
 
@@ -235,6 +245,7 @@ def reasons(
         *ranking_reason(model),
         *projector_reason(model),
         *cache_reason(wish),
+        *sampling_reason(model, course.card_sampling),
         course.cpu.reason,
         course.pages.reason,
         spin,

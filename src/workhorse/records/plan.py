@@ -240,6 +240,7 @@ class Plan:
     projector: Projector | None = None  # None: the engine takes text alone
     gpu_uuids: tuple[str, ...] = ()  # of the cards in use; (): the driver does not tell all
     rpc: tuple[str, ...] = ()  # host:port of machines that hold layers; their devices come first
+    card_sampling: bool = False  # tokens are chosen on the card, not by the engine on the host
 
 
 @dataclass(frozen=True, slots=True)

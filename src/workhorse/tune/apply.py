@@ -16,6 +16,7 @@ from workhorse.plan.placement import Card, cards_of, place_as_told, ram_room
 from workhorse.plan.placement_words import device_name
 from workhorse.plan.planner import Course, fits_node, make_plan, plan_of
 from workhorse.plan.readers import readers_of
+from workhorse.plan.sampling import can_sample_on_card
 from workhorse.plan.speed import setup_for
 from workhorse.plan.wish import Wish
 from workhorse.records import BudgetLine, Machine, Model, Plan, Reason, Verdict
@@ -115,7 +116,8 @@ def reckoned(given: Given, now: Settings) -> Plan | Refusal:
     setup = setup_for(
         plan.engine, device_name(placed), huge_pages=plan.huge_pages, threads=plan.threads
     )
-    course = Course(placed, cpu, pages, readers, setup)
+    on_card = plan.card_sampling and can_sample_on_card(plan.engine, model, placed)
+    course = Course(placed, cpu, pages, readers, setup, on_card)
     made = plan_of(machine, model, plan.engine, wish, given.history, course)
     if made.verdict.blocked:
         return Refusal(blocked_words(made))
@@ -133,6 +135,7 @@ def reckoned(given: Given, now: Settings) -> Plan | Refusal:
         placement=made.placement,
         prompt_cache_bytes=made.prompt_cache_bytes,
         context_checkpoints=made.context_checkpoints,
+        card_sampling=made.card_sampling,
         budget=(*made.budget, *drafted),
         forecast=made.forecast,
         verdict=Verdict(tuple(f for f in made.verdict.findings if not drafted or f.code != UNUSED)),

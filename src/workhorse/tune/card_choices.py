@@ -3,10 +3,13 @@
 Gains in `seen` are the largest that were measured or published, and order the variables.
 """
 
+from workhorse.knowledge.llamacpp_flags import CARD_SAMPLING
 from workhorse.knowledge.split_modes import split_rules
 from workhorse.text import Text
 from workhorse.tune.offer import Around, NotHere, Offer, sorted_numbers
+from workhorse.tune.settings import CARD, HOST
 
+SAMPLING_SEEN = 1.38
 NO_CARD = Text("No card is in use.", "未使用显卡。")
 
 
@@ -47,6 +50,31 @@ def expert_layers(around: Around) -> Offer | NotHere:
         "每个词元只读少数专家：放在内存时代价最小。",
     )
     return Offer("expert layers", str(now), sorted_numbers(values, now), True, because, 1.5, True)
+
+
+def sampling(around: Around) -> Offer | NotHere:
+    """Where tokens are chosen: one stream after the other on the host, or on the card."""
+    plan = around.plan
+    if not plan.gpu_indexes:
+        return NotHere("sampling", NO_CARD)
+    if CARD_SAMPLING not in plan.engine.knows or plan.embeddings:
+        return NotHere("sampling", Text("This build cannot be told.", "该构建无法设置此项。"))
+    if len(plan.gpu_indexes) > 1 or plan.gpu_layers < plan.layers:
+        return NotHere(
+            "sampling",
+            Text(
+                "It has been seen to work with one card that holds all layers.",
+                "仅在单卡容纳全部层时验证过。",
+            ),
+        )
+    because = Text(
+        "The host looks through the whole vocabulary for each stream in turn: a 7B with 152,000 "
+        "tokens gave 38 % more with 16 streams on an H200, 135M with 49,000 gave 12 % less.",
+        "主机要逐路扫描整个词表：H200 上词表 15.2 万的 7B 模型 16 路并发改由显卡采样快 38 %，"
+        "词表 4.9 万的 135M 模型反而慢 12 %。",
+    )
+    now = CARD if plan.card_sampling else HOST
+    return Offer("sampling", now, (HOST, CARD), False, because, SAMPLING_SEEN, False)
 
 
 def split(around: Around) -> Offer | NotHere:

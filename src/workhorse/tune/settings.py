@@ -16,6 +16,7 @@ Words of the variables, as a `Change` holds them:
 | `gpu layers` | layers on cards, the output counted as one |
 | `expert layers` | the first so many layers have their experts in main memory |
 | `split` | `layer`, `row` |
+| `sampling` | `host`, `card`: where tokens are chosen |
 | `drafts` | `off`, or the engine's kind and tokens a step: `draft-mtp 3`, `ngram-mod` |
 """
 
@@ -32,6 +33,7 @@ OFF = "off"
 LOCAL = "local"
 KEYS = "keys "
 HUGE = " huge"
+HOST, CARD = "host", "card"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,18 @@ def set_split(now: Settings, value: str) -> Plan | Refusal:
     return unreadable("split", value) if mode is None else replace(now.plan, split_mode=mode)
 
 
+def set_sampling(now: Settings, value: str) -> Plan | Refusal:
+    """Where tokens are chosen."""
+    if value not in (HOST, CARD):
+        return unreadable("sampling", value)
+    plan = now.plan
+    if value == CARD and (len(plan.gpu_indexes) != 1 or plan.gpu_layers < plan.layers):
+        return Refusal(
+            Text("No one card holds all layers of this plan.", "该方案没有单卡容纳全部层。")
+        )
+    return replace(now.plan, card_sampling=value == CARD)
+
+
 def set_drafts(now: Settings, value: str) -> Plan | Refusal:
     """Tokens guessed ahead, of this kind and so many a step."""
     if value == OFF:
@@ -208,6 +222,7 @@ SETTERS: dict[str, Callable[[Settings, str], Plan | Refusal]] = {
     "gpu layers": set_gpu_layers,
     "expert layers": set_expert_layers,
     "split": set_split,
+    "sampling": set_sampling,
     "drafts": set_drafts,
 }
 

@@ -11,7 +11,7 @@ from workhorse.plan.memory import device_bytes
 from workhorse.records import Estimate, Plan, Rejected
 from workhorse.tune import pooled
 from workhorse.tune.apply import apply, reckon
-from workhorse.tune.card_choices import expert_layers, gpu_layers, split
+from workhorse.tune.card_choices import expert_layers, gpu_layers, sampling, split
 from workhorse.tune.cpu_choices import cpus, load, numa, spin, threads
 from workhorse.tune.engine_choices import (
     batch,
@@ -29,7 +29,7 @@ from workhorse.tune.trial import Change, Goal
 from workhorse.tune.variables import Choice, Space, Variable
 
 RULES: tuple[Callable[[Around], Offer | NotHere], ...] = (
-    engine, quant, slots, gpu_layers, expert_layers, split, cpus, threads, numa, load,
+    engine, quant, slots, gpu_layers, expert_layers, split, sampling, cpus, threads, numa, load,
     flash_attention, kv, drafts, batch, micro_batch, spin,
 )  # fmt: skip
 POOLED_RULES: tuple[Callable[[Around], Offer | NotHere], ...] = (

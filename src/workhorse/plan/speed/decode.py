@@ -32,6 +32,9 @@ from workhorse.text import Text
 # 1 and 4; an owner's V100 at 1 and 2 agrees).
 STREAM_OPERATIONS = 1.25
 STREAM_OVERHEAD = 0.15
+# Of a token's sampling and HTTP, what is left where the card chooses it (one H200, 2026-12: a 7B
+# with 152,000 tokens in its vocabulary, 0.20 ms of 0.5 saved with one stream, 0.27 each with 16).
+LEFT_OF_SERVING = 0.5
 
 # Multiplications of attention for each integer operation that a card could do: Volta and before
 # by one row at depth 8192 (gpt-oss-20b, b6129), later ones by a 32B on one H200 (2026-11).
@@ -73,6 +76,7 @@ class Question:
     one_sequence: bool = False  # the streams are drafts of one sequence: one KV, one answer
     served: bool = True  # False: a bare benchmark, without sampling and HTTP
     shared: Shared | None = None  # cards that compute every layer together
+    card_sampling: bool = False  # tokens are chosen on the card
 
     def work(self, streams: int) -> dict[str, Work]:
         """What a step of so many streams asks of each device."""
@@ -92,7 +96,7 @@ class Batch:
 
     tokens: int
     sequences: int
-    answers: int
+    answers: float  # where tokens are chosen on the card, the part of each that is left
 
 
 def step(question: Question, readers: Mapping[str, Reader], streams: int = 1) -> Step | None:
@@ -101,7 +105,8 @@ def step(question: Question, readers: Mapping[str, Reader], streams: int = 1) ->
     single = question.work(1)
     work = single if streams == 1 else question.work(streams)
     sequences = 1 if question.one_sequence else streams
-    batch = Batch(streams, sequences, sequences if question.served else 0)
+    left = LEFT_OF_SERVING if question.card_sampling else 1.0
+    batch = Batch(streams, sequences, sequences * left if question.served else 0.0)
     if question.shared is not None:
         return shared_step(question, question.shared, readers, (work["all"], single["all"]), batch)
     terms: list[SpeedTerm] = []
@@ -208,7 +213,7 @@ def card_terms(
         work.recurrent_layers,
         work.expert_layers,
         cached,
-        float(batch.answers) if work.output else 0.0,
+        batch.answers if work.output else 0.0,
     )
     found = features(load, rates)
     terms = [

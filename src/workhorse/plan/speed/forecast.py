@@ -47,16 +47,18 @@ def forecast(
     disk: Disk | None = None,
     served: bool = True,
     shared: Shared | None = None,
+    card_sampling: bool = False,
 ) -> Forecast:
     """What a plan promises; no decode speed where a memory's bandwidth is not known.
 
     `readers` is the one device that holds everything, or every device of `placed` by its name
     there (`RAM`, `GPU 0` …). Not `served`: what a bare benchmark of the engine would show.
-    `shared`: these cards compute every layer together, whatever `placed` says.
+    `shared`: these cards compute each layer together. `card_sampling`: tokens are chosen there.
     """
     alone = "alone" if isinstance(readers, Reader) else None
     devices = {"alone": readers} if isinstance(readers, Reader) else readers
     question = Question(model, kv_types, depth_tokens, placed, alone, served=served, shared=shared)
+    question = replace(question, card_sampling=card_sampling)
     n_bytes = bytes_per_token(model, *kv_types, depth_tokens)
 
     read = partial(prefill, model, readers, setup, history, placed=placed, shared=shared)
