@@ -242,6 +242,60 @@ def test_cards_between_which_copies_are_lost_are_not_used_together() -> None:
         assert bool(lost) == (copy.right is not True)
 
 
+def seventy_b() -> Model:
+    """A 70B's shape of 44 GiB: two V100 of 32 GB hold it, one does not."""
+    return builders.model(
+        layers=80, embedding=8192, feed_forward=24944, heads=64, kv_heads=8, head_size=128,
+        vocabulary=128256,
+    )  # fmt: skip
+
+
+def losing(machine: Machine, *pairs: tuple[int, int], copy: PeerCopy | None = None) -> Machine:
+    """The machine with copies between these cards that do not arrive."""
+    copies = (copy or PeerCopy(False, False),)
+    links = (
+        replace(link, copies=copies) if (link.first, link.second) in pairs else link
+        for link in machine.gpu_links
+    )
+    return replace(machine, gpu_links=tuple(links))
+
+
+def test_no_engine_of_several_gets_cards_between_which_copies_are_lost() -> None:
+    host, batch = probe(CAPTURES / "eight_v100.json"), Wish(purpose="batch")
+    assert (4, 5) in several(host, seventy_b(), batch).gpus
+    assert several(losing(host, (4, 5)), seventy_b(), batch).gpus == (
+        (0, 2), (1, 3), (4, 6), (5, 7)
+    )  # fmt: skip
+    # No other card for it: the other engines serve.
+    apart = losing(host, *((4, other) for other in range(5, 8)))
+    found = several(apart, seventy_b(), batch, Asked(gpus=(0, 2, 4, 5)))
+    assert (4, 5) not in found.gpus
+
+
+def test_other_cards_take_a_model_when_the_first_ones_lose_copies() -> None:
+    host = probe(CAPTURES / "eight_v100.json")
+    found = several(losing(host, (0, 2), (0, 3)), seventy_b())
+    cards = found.plan.gpu_indexes
+    assert len(cards) > 1 and found.plan.gpu_layers == 81, "not one card and main memory"
+    assert not {0, 2} <= set(cards) and not {0, 3} <= set(cards)
+
+
+def test_a_card_that_hung_shares_no_model_with_cards_that_were_not_tried() -> None:
+    host = probe(CAPTURES / "eight_v100.json")
+    hung = losing(host, (0, 2), copy=PeerCopy(False, None, failure="hangs"))
+    found = several(hung, seventy_b())
+    assert len(found.plan.gpu_indexes) > 1 and not {0, 2} & set(found.plan.gpu_indexes)
+
+
+def test_of_like_cards_those_joined_best_share_a_model() -> None:
+    host = probe(CAPTURES / "eight_v100.json")  # 0 and 1 have one NVLink, 0 and 2 have two
+    few = several(host, seventy_b(), Wish(slots=1, context_tokens=4096))
+    assert few.gpus == ((0, 2),)
+    tensor = next(way for way in few.ways if way.split == "tensor")
+    assert tensor.gpus == ((0, 2),)
+    assert "2 NVLinks" in tensor.transfers[0].source.en
+
+
 def test_a_measured_link_is_what_the_forecast_goes_by() -> None:
     host = probe(CAPTURES / "two_v100.json")
     slow = PeerCopy(False, True, 1e9, 15e-6)

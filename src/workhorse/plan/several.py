@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from workhorse.plan.checks import usable_gpus
 from workhorse.plan.cpus import allowed_cores, allowed_memory
 from workhorse.plan.part import part_of, parts_of
-from workhorse.plan.several_groups import groups_of
-from workhorse.plan.several_spread import Within, lost_copies, spread
+from workhorse.plan.several_groups import best_joined, groups_of
+from workhorse.plan.several_lost import lost_copies, trusted
+from workhorse.plan.several_spread import Within, spread
 from workhorse.plan.several_tried import (
     Tried,
     bandwidth_of,
@@ -164,7 +165,10 @@ class _Search:
         if lost is not None:
             named = ", ".join(map(str, usual.gpu_indexes))
             self.rejected.append(Rejected(f"layer split over GPU {named}", lost))
-            usual = self.plan_for(self.part(usual.gpu_indexes[:1], all_nodes), self.wish)
+            usual = self.plan_for(
+                self.part(trusted(self.machine, self.cards), all_nodes), self.wish
+            )
+        usual = self.better_joined(usual)
         found = {usual.gpu_indexes: usual}
         kinds = {(gpu.name, gpu.memory_total_bytes) for gpu in self.cards}
         if usual.gpu_indexes and not reads_ram(usual) and len(kinds) > 1:
@@ -179,6 +183,21 @@ class _Search:
         ways = [Tried(within, within, (plan,)) for plan in found.values()
                 for within in (within_of(plan),)]  # fmt: skip
         return sorted(ways, key=lambda way: -worth_of(way))
+
+    def better_joined(self, usual: Plan) -> Plan:
+        """The same over as many cards of the same kind that are joined better, where they are."""
+        kinds = {(gpu.name, gpu.memory_total_bytes) for gpu in self.cards}
+        count = len(usual.gpu_indexes)
+        if len(kinds) != 1 or count < 2 or reads_ram(usual):
+            return usual
+        best = best_joined(self.machine, self.cards, usual.gpu_indexes)
+        if best == usual.gpu_indexes:
+            return usual
+        plan = self.plan_for(
+            self.part(best, tuple(node.index for node in self.machine.nodes)), self.wish
+        )
+        alike = whole_on_cards(plan) and same_room(plan, usual) and plan.gpu_indexes == best
+        return plan if alike and plan.kv_type_k == usual.kv_type_k else usual
 
     def part(self, gpus: Sequence[int], nodes: tuple[int, ...]) -> Machine:
         """The machine with these cards alone, all of its CPUs and memory left."""
@@ -215,7 +234,14 @@ class _Search:
     def engines_on(self, groups: Sequence[Sequence[int]], one: Plan) -> Tried | None:
         """An engine on each of these groups of cards that holds the model with as much context as
         one engine; None when it is not at least two."""
-        fitting = list(groups)
+        fitting = []
+        for group in groups:
+            lost = lost_copies(self.machine, group, direct=False)
+            if lost is None:
+                fitting.append(group)
+            else:
+                named = ", ".join(f"GPU {index}" for index in group)
+                self.rejected.append(Rejected(f"an engine on {named}", lost))
         while len(fitting) > 1:
             wish = self.wish_of_each(len(fitting))
             plans = [self.plan_for(part, wish) for part in parts_of(self.machine, fitting)]

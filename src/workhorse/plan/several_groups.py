@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from workhorse.knowledge.links import link_rank
+from workhorse.plan.several_lost import lost_pairs
 from workhorse.records import Gpu, GpuLink, Machine
 
 Group = tuple[int, ...]
+# The rank of a link that loses copies: below every other.
+LOST = -1000.0
 
 
 def groups_of(machine: Machine, gpus: Sequence[Gpu], each: int) -> tuple[Group, ...]:
@@ -27,6 +30,30 @@ def groups_of(machine: Machine, gpus: Sequence[Gpu], each: int) -> tuple[Group, 
     of_all = divided(machine, gpus, each)[0]
     best = max((of_all, of_nodes), key=lambda groups: worth(machine, groups))
     return tuple(sorted(tuple(sorted(gpu.index for gpu in group)) for group in best))
+
+
+def best_joined(machine: Machine, gpus: Sequence[Gpu], chosen: Group) -> Group:
+    """As many of these cards as were chosen that are joined best; those where none is better."""
+    by_index = {gpu.index: gpu for gpu in gpus}
+    lost = lost_pairs(machine.gpu_links)
+
+    def joined(group: Group) -> tuple[float, int, float]:
+        cards = [by_index[index] for index in group]
+        ranks = sum(rank_between(machine, *two) for two in combinations(cards, 2))
+        return (*worth(machine, [cards]), ranks)
+
+    best = chosen
+    for start in gpus:
+        others = [gpu for gpu in gpus if gpu is not start]
+        group = [start]
+        while len(group) < len(chosen):
+            near = max(others, key=lambda gpu: (nearness(machine, group, gpu), -gpu.index))
+            group.append(near)
+            others.remove(near)
+        found = tuple(sorted(gpu.index for gpu in group))
+        if not lost.intersection(combinations(found, 2)) and joined(found) > joined(best):
+            best = found
+    return best
 
 
 def divided(machine: Machine, gpus: Sequence[Gpu], each: int) -> tuple[list[list[Gpu]], list[Gpu]]:
@@ -66,6 +93,8 @@ def nearness(machine: Machine, group: Sequence[Gpu], gpu: Gpu) -> tuple[float, b
 def rank_between(machine: Machine, one: Gpu, other: Gpu) -> float:
     """The rank of the link between two cards; by their nodes where the driver tells none."""
     link = link_between(machine, one.index, other.index)
+    if (min(one.index, other.index), max(one.index, other.index)) in lost_pairs(machine.gpu_links):
+        return LOST
     if link is not None:
         return link_rank(link.path, link.nvlinks)
     apart = None not in (one.numa_node, other.numa_node) and one.numa_node != other.numa_node

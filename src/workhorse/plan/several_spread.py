@@ -12,10 +12,11 @@ from workhorse.plan.placement import Placement, cards_of, place_as_told, ram_roo
 from workhorse.plan.placement_words import device_name
 from workhorse.plan.planner import Course, decide_course, plan_of
 from workhorse.plan.readers import readers_of
+from workhorse.plan.several_lost import lost_copies
 from workhorse.plan.speed import Experience, Reader, forecast, setup_for
 from workhorse.plan.speed.transfers import CardLink, Shared, slowest_link
 from workhorse.plan.wish import Wish
-from workhorse.records import BudgetLine, EngineBuild, Gpu, Machine, Model, PeerCopy, Plan, Rejected
+from workhorse.records import BudgetLine, EngineBuild, Gpu, Machine, Model, Plan, Rejected
 from workhorse.text import Text
 
 Within = Literal["one", "layer", "row", "tensor"]
@@ -86,29 +87,6 @@ def spread(
     shared = Shared(mode, shares_of(course.placed), link)  # type: ignore[arg-type]
     made = shared_plan(part, model, plan, course, shared, history)
     return Spread(made, unproven(mode, cards, link, model))
-
-
-def lost_copies(machine: Machine, gpus: Sequence[int], *, direct: bool) -> Text | None:
-    """Why nothing may be handed between these cards: a copy was tried and did not arrive.
-
-    `direct`: NCCL, which a build may have, reads the other card's memory.
-    """
-    for link in machine.gpu_links:
-        if link.first not in gpus or link.second not in gpus:
-            continue
-        bad = [c for c in link.copies if (direct or not c.direct) and is_lost(c)]
-        if bad:
-            return Text(
-                f"Copies between GPU {link.first} and {link.second} do not arrive as they were "
-                "sent (`workhorse doctor`).",
-                f"GPU {link.first} 与 {link.second} 之间的拷贝不可靠（见 `workhorse doctor`）。",
-            )
-    return None
-
-
-def is_lost(copy: PeerCopy) -> bool:
-    """True when wrong data arrived, or the copy never ended."""
-    return copy.right is False or copy.failure == "hangs"
 
 
 def over_cards(
