@@ -10,11 +10,12 @@ import builders
 from workhorse.engines.supply.pick import Picked
 from workhorse.machine.probe import probe
 from workhorse.plan.what_if import assumed_build
+from workhorse.plan.wish import Wish
 from workhorse.records import Gpu, GpuLink, Model, PeerCopy
 from workhorse.text import Text, same
 from workhorse.up.decide import Ask, Ground, Question
 from workhorse.up.projector import Seen
-from workhorse.up.several import several_of, with_tried_copies
+from workhorse.up.several import several_of, with_all_tried, with_tried_copies
 
 TWO = Path(__file__).parents[1] / "captures" / "two_v100.json"
 Links = tuple[tuple[GpuLink, ...], tuple[Text, ...]]
@@ -64,3 +65,37 @@ def test_nothing_is_tried_where_nothing_would_be_copied(share: float, ask: Ask) 
 
     asked = question(share, ask)
     assert with_tried_copies(asked, several_of(asked), refuse) is asked
+
+
+def test_the_cards_that_are_taken_instead_are_tried_as_well() -> None:
+    eight = probe(TWO.with_name("eight_v100.json"))
+    build = assumed_build(eight)
+    assert build is not None
+    big = builders.model(
+        layers=80, embedding=8192, feed_forward=24944, heads=64, kv_heads=8, head_size=128,
+        vocabulary=128256,
+    )  # fmt: skip
+    ask = Ask(wish=Wish(slots=1, context_tokens=4096))
+    asked = Question(ask, Ground(eight, Picked(build), ()), Seen(big), None)
+    tried: list[tuple[int, int]] = []
+
+    def measure(_cards: Sequence[Gpu], links: Sequence[GpuLink]) -> Links:
+        tried.extend((link.first, link.second) for link in links)
+        copies = {(0, 2): PeerCopy(False, False)}
+        good = PeerCopy(False, True, 9e9, 15e-6)
+        return tuple(
+            replace(link, copies=(copies.get((link.first, link.second), good),)) for link in links
+        ), ()
+
+    settled, found = with_all_tried(asked, several_of(asked), measure)
+    assert tried[0] == (0, 2) and len(tried) == len(set(tried)) > 1
+    assert found.gpus[0] in tried[1:], "what is taken was tried"
+    assert settled.tried == set(tried)
+
+
+def test_what_could_not_be_tried_is_not_tried_for_ever() -> None:
+    asked = question()
+    settled, found = with_all_tried(
+        asked, several_of(asked), lambda _cards, links: (tuple(links), ())
+    )
+    assert found.gpus == ((0, 1),) and settled.tried == {(0, 1)}

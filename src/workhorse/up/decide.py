@@ -122,6 +122,7 @@ class Question:
     ground: Ground
     seen: Seen
     stored: Stored | None  # the checkpoint that the engine computes with
+    tried: frozenset[tuple[int, int]] = frozenset()  # cards between which copies were tried
 
     def on(self, machine: Machine, wish: Wish) -> Decision:
         """What is decided for one engine that has this machine, or a part of it, to itself."""

@@ -66,10 +66,8 @@ def decide_ways(
     """
     question = ask_around(ask, where, fetching, instead_of)
     found = several_of(question)
-    # Nothing is measured while an engine works.
-    tried = question if instead_of else with_tried_copies(question, found)
-    if tried is not question:
-        question, found = tried, several_of(tried)
+    if not instead_of:  # nothing is measured while an engine works
+        question, found = with_all_tried(question, found)
     machine, model = question.ground.machine, question.seen.model
     decisions = [Decision(machine, model, told(plan, found)) for plan in found.plans]
     names = places_of(found.plans)
@@ -81,6 +79,18 @@ def decide_ways(
     return replace(found, plans=tuple(part.decision.plan for part in parts)), parts
 
 
+def with_all_tried(
+    question: Question, found: Several, measure: Measure = measure_peers
+) -> tuple[Question, Several]:
+    """The plans once all copies that they rest on were tried.
+
+    Cards that lose copies are left apart, and those taken instead are tried in their turn.
+    """
+    while (tried := with_tried_copies(question, found, measure)) is not question:
+        question, found = tried, several_of(tried)
+    return question, found
+
+
 def with_tried_copies(
     question: Question, found: Several, measure: Measure = measure_peers
 ) -> Question:
@@ -90,11 +100,25 @@ def with_tried_copies(
     without an error, and the model would answer with garbage.
     """
     ask, machine = question.ask, question.ground.machine
-    used = {card for plan in found.plans for card in plan.gpu_indexes if len(plan.gpu_indexes) > 1}
-    if not used or ask.parts is not None or ask.machine_root is not None:
+    shared = [set(plan.gpu_indexes) for plan in found.plans if len(plan.gpu_indexes) > 1]
+    fresh = [
+        link
+        for link in machine.gpu_links
+        if any({link.first, link.second} <= cards for cards in shared)
+        and not link.copies
+        and (link.first, link.second) not in question.tried
+    ]
+    if not fresh or ask.parts is not None or ask.machine_root is not None:
         return question
-    links, doubts = measure([gpu for gpu in machine.gpus if gpu.index in used], machine.gpu_links)
-    machine = replace(machine, gpu_links=links, doubts=(*machine.doubts, *doubts))
+    used = {card for link in fresh for card in (link.first, link.second)}
+    links, doubts = measure([gpu for gpu in machine.gpus if gpu.index in used], fresh)
+    seen = {(link.first, link.second): link for link in links}
+    machine = replace(
+        machine,
+        gpu_links=tuple(seen.get((link.first, link.second), link) for link in machine.gpu_links),
+        doubts=(*machine.doubts, *doubts),
+    )
+    question = replace(question, tried=question.tried | seen.keys())
     return replace(question, ground=replace(question.ground, machine=machine))
 
 
