@@ -4,10 +4,10 @@
         [--model MODEL.gguf] [--engine LLAMA_SERVER] [--slots 4]
 
 READMEs, licences, texts and source files of the installed packages and of Python's library, cut to
---chars, on the embedded model behind `workhorse up --for batch`. First `workhorse bench` measures
-the service at several stream counts; then each template is one job of `workhorse batch`, which
-reports its share of that capacity. The serial loop sends the very same requests for --serial of
-the documents one after the other, straight to the engine's gateway, as a script would.
+--chars, on the embedded model behind `workhorse up --for batch`. For each template a serial loop
+sends the very same requests for --serial of the documents one after the other to the gateway, as a
+script would; then `workhorse bench` measures the service at several stream counts with requests as
+long as the loop's; then the template is one job of `workhorse batch`, which is compared with both.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from workhorse.batch.tasks import make_task
 from workhorse.batch.template_files import find_template, settle_options
 from workhorse.config import places
 from workhorse.models.embedded import embedded_model
+from workhorse.plan.planner import served_name
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -49,6 +51,15 @@ TEMPLATES: dict[str, dict[str, Any]] = {
     "classify": {"labels": ["code", "licence", "manual", "news", "other"]},
     "extract": {"schema": SCHEMA},
 }
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line says of every template."""
+
+    model: str
+    serial: int
+    streams: str
 
 
 class Serial:
@@ -137,10 +148,18 @@ def job_of(template: str, options: dict[str, Any], folder: Path, url: str) -> Jo
 
 
 def one_template(
-    template: str, options: dict[str, Any], home: Path, folder: Path, url: str, serial: int
+    template: str, options: dict[str, Any], home: Path, folder: Path, url: str, asked: Asked
 ) -> dict[str, Any]:
-    """The job and the loop of one template."""
+    """The loop of one template, the bench with its requests' lengths, and the job."""
     words = [f"--set={name}={typed(value, home)}" for name, value in options.items()]
+    order = job_of(template, options, folder, url)
+    alone = asyncio.run(serial_loop(url, asked.model, order, some_of(folder, asked.serial)))
+    usage = alone["usage"]
+    read = (usage["prompt_tokens"] - usage["cached_tokens"]) / usage["requests"]
+    written = usage["output_tokens"] / usage["requests"]
+    ladder = ("bench", url, "--what", "ladder", "--streams", asked.streams, "--json")
+    lengths = ("--prompt-tokens", str(round(read)), "--output-tokens", str(round(written)))
+    workhorse(home, *ladder, *lengths)
     output = home / f"{template}.jsonl"
     report = workhorse(
         home,
@@ -149,8 +168,6 @@ def one_template(
         code=(0, 1),
     )
     lines = output.read_text(encoding="utf-8").splitlines()
-    order = job_of(template, options, folder, url)
-    alone = asyncio.run(serial_loop(url, report["model"], order, some_of(folder, serial)))
     return {"report": report, "lines": len(lines), "serial": alone} | figures(report, alone)
 
 
@@ -190,13 +207,12 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--chars", type=int, default=400)
     parser.add_argument("--serial", type=int, default=60)
+    parser.add_argument("--templates", default=",".join(TEMPLATES))
     parser.add_argument("--slots", default="4")
     parser.add_argument("--streams", default="1,2,4,8", help="of the bench")
     parser.add_argument("--engine", help="a llama-server; left out: the embedded engine")
     parser.add_argument("--model", type=Path, help="left out: the embedded model")
-    parser.add_argument("--bench", default="192+32", help="lengths of the bench's requests")
     args = parser.parse_args()
-    prompt, output = args.bench.split("+")
     found: dict[str, Any] = {"before": machine_words(), "arguments": vars(args) | HIDDEN}
     with tempfile.TemporaryDirectory() as scratch:
         home, folder = Path(scratch) / "home", Path(scratch) / "documents"
@@ -207,13 +223,9 @@ def main() -> int:
         options = ["--for", "batch", "--slots", args.slots, "--context", "2048"]
         options += ["--engine", args.engine] if args.engine else []
         with service(home, model, *options) as (url, _):
-            workhorse(
-                home,
-                *("bench", url, "--what", "ladder", "--streams", args.streams),
-                *("--prompt-tokens", prompt, "--output-tokens", output, "--json"),
-            )
-            for template, wishes in TEMPLATES.items():
-                one = one_template(template, wishes, home, folder, url, args.serial)
+            asked = Asked(served_name(str(model)), args.serial, args.streams)
+            for template in args.templates.split(","):
+                one = one_template(template, TEMPLATES[template], home, folder, url, asked)
                 found[template] = one
                 args.out.write_text(json.dumps(found) + "\n")
                 print(template, json.dumps({k: v for k, v in one.items() if k != "report"}))

@@ -20,8 +20,13 @@ CHAT_TOKENS = 128
 
 # Has a small model stop saying one thing over and over, as it does when it finds no end
 # (SmolLM2-135M, tried 2026-11). It costs large ones quality: only what was cut off is asked again
-# with it. llama.cpp's names; vLLM and LMDeploy pass over them.
-ROUND_AND_ROUND: Mapping[str, Any] = {"repeat_penalty": 1.15, "repeat_last_n": 256}
+# with it. The likeliest tokens are taken first: else the engine looks each of its vocabulary up
+# among the last ones. llama.cpp's names; vLLM and LMDeploy pass over them.
+ROUND_AND_ROUND: Mapping[str, Any] = {
+    "repeat_penalty": 1.15,
+    "repeat_last_n": 256,
+    "samplers": ["top_k", "penalties", "top_p", "min_p", "temperature"],
+}
 
 _LANGUAGES: dict[Language, Text] = {"en": Text("English", "英文"), "zh": Text("Chinese", "中文")}
 _ITS_OWN = "the language of the document"  # in English prompts: any but Chinese
