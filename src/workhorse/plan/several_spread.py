@@ -84,7 +84,8 @@ def spread(
         )
     cards = [card.gpu for card in course.placed.cards]
     link = slowest_link(cards, part.gpu_links, direct=False)
-    shared = Shared(mode, shares_of(course.placed), link)  # type: ignore[arg-type]
+    heads = max((one.kv_heads for one in model.attention if one is not None), default=0)
+    shared = Shared(mode, shares_of(course.placed), link, heads)  # type: ignore[arg-type]
     made = shared_plan(part, model, plan, course, shared, history)
     return Spread(made, unproven(mode, cards, link, model))
 

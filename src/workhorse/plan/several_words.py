@@ -71,6 +71,10 @@ def losing_words(way: "Tried", best: "Tried", users: int) -> Text:
             f"More cards and no more speed: {who.en} would get {get} tok/s in all.",
             f"占用更多的卡却不更快：{who.zh}合计 {get} tok/s。",
         )
+    if get == get_zh:
+        return Text(
+            f"{who.en} would get as much, {get} tok/s in all.", f"{who.zh}合计同为 {get} tok/s。"
+        )
     if gain > 1:
         but = Text("but are served as it is.", "但现方案已够用。")
         if not best.serves(users):

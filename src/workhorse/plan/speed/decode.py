@@ -175,12 +175,12 @@ def shared_step(
 def part_of_work(whole: Work, share: float, shared: Shared) -> Work:
     """What one of the cards gets: its share of the matrices, of tensors of the KV too; every
     kernel runs on each. By rows the attention of all layers is done by one card after another."""
-    kept = share if shared.mode == "tensor" else 1.0
+    kept = shared.attention_share(share)
     return replace(
         whole,
         reads={kind: (n * share, count * share) for kind, (n, count) in whole.reads.items()},
         kv_bytes=whole.kv_bytes * kept,
-        state_bytes=whole.state_bytes * kept,
+        state_bytes=whole.state_bytes * (share if shared.mode == "tensor" else 1.0),
         attention=whole.attention * kept,
     )
 

@@ -127,7 +127,7 @@ def shared_prompt_seconds(
     )["all"]
     slowest = 0.0
     for device, share in shared.shares.items():
-        kept = share if shared.mode == "tensor" else 1.0
+        kept = shared.attention_share(share)
         seconds = card_prompt_seconds(
             readers[device],
             part_of_work(whole, share, shared),

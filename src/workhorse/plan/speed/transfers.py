@@ -8,6 +8,7 @@ and after the feed-forward. By rows every matrix is put together on one card.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import ceil
 from typing import Literal
 
 from workhorse.knowledge.links import NVLINK, exchanges, nvlink_bytes_per_s, pcie_paths
@@ -40,6 +41,18 @@ class Shared:
     mode: Literal["tensor", "row"]
     shares: Mapping[str, float]  # of the matrices, by device; together 1
     link: CardLink
+    kv_heads: int = 0  # of a layer; 0: not known
+
+    def attention_share(self, share: float) -> float:
+        """The part of a layer's attention that the others wait for on a card with this share.
+
+        llama.cpp cuts between whole KV heads and turns the larger part from layer to layer to
+        another card (`rotation` in llama-model.cpp, 0c1e570, 2026-10-01): three cards hold a third
+        of the KV of four heads each, and in each layer one of them computes half.
+        """
+        if self.mode != "tensor":
+            return 1.0
+        return ceil(share * self.kv_heads - 1e-6) / self.kv_heads if self.kv_heads else share
 
     def exchanged_bytes(self, model: Model) -> float:
         """Bytes of one token that the busiest link carries, over all layers."""
