@@ -9,7 +9,16 @@ from response_surfaces import Noise
 from simulated_runs import decided
 
 from workhorse.tune import pair_tests
-from workhorse.tune.noise import LOOKS, RUN_ERROR, Rule, figures, judge, rule_for
+from workhorse.tune.noise import (
+    LOOKS,
+    RANK_LOOKS,
+    RUN_ERROR,
+    Rule,
+    fair_pairs,
+    figures,
+    judge,
+    rule_for,
+)
 from workhorse.tune.trial import Pair
 
 
@@ -127,3 +136,20 @@ def test_the_interval_holds_the_ratio_as_often_as_it_says() -> None:
 def test_two_pairs_give_a_ratio_and_no_interval() -> None:
     ratio, interval = figures(pairs(1.1, 1.1))
     assert (round(ratio, 6), interval) == (1.1, None)
+
+
+@pytest.mark.parametrize(
+    ("left_s", "waiting", "pair_s", "pairs"),
+    [
+        (240.0, 8, 3.7, RANK_LOOKS[0]),  # eight in four minutes: each the fewest that can tell
+        (1200.0, 8, 3.7, 36),
+        (3600.0, 8, 3.7, 64),  # never more than is usual
+        (240.0, 1, 3.7, 64),  # the last one has all that is left
+        (0.0, 3, 3.7, RANK_LOOKS[0]),
+        (60.0, 3, 0.0, 64),
+    ],
+)
+def test_a_short_budget_is_shared_by_the_variables_that_wait(
+    left_s: float, waiting: int, pair_s: float, pairs: int
+) -> None:
+    assert fair_pairs(left_s, waiting, pair_s, most=64) == pairs

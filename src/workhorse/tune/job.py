@@ -15,13 +15,13 @@ from workhorse.machine.load import Ticks, others_cpus, read_ticks
 from workhorse.records import Plan
 from workhorse.text import Text
 from workhorse.tune.apply import apply
-from workhorse.tune.experiment import Arena, Rules, Seen
+from workhorse.tune.experiment import USUAL_PAIRS, Arena, Rules, Seen
 from workhorse.tune.fingerprint import build_key, fingerprint, model_key
 from workhorse.tune.given import Given, Refusal
 from workhorse.tune.history import Circumstances, History, Tuning, one_at_a_time
 from workhorse.tune.kept import Kept, KeptPlans
 from workhorse.tune.load import scenario_for_goal
-from workhorse.tune.noise import Rule, figures, judge, rule_for
+from workhorse.tune.noise import Rule, fair_pairs, figures, judge, rule_for
 from workhorse.tune.proof import Failure
 from workhorse.tune.resume import (
     here_and_now,
@@ -43,7 +43,7 @@ FINAL_PAIRS = 10
 # Of the time, what it may take; it is kept back from the trials.
 FINAL_SHARE, FINAL_LONGEST_S = 0.25, 120.0
 # A trial without a decision ends: a difference so small is not worth the time of others. One of
-# the looks of `noise.py`, some two minutes.
+# the looks of `noise.py`, some two minutes; fewer where the budget is short.
 PAIRS_MAX = 64
 
 HERE = DirectoryFiles(Path("/"))
@@ -161,7 +161,10 @@ class Work:
             self.tell.trying(
                 len(self.trials) + 1, step, expected_of(around, step), self.ahead(around, step)
             )
-            trial = await self.attempt(step, kept, expected_of(around, step))
+            ahead = self.ahead(around, step)
+            trial = await self.attempt(
+                step, kept, expected_of(around, step), self.pairs_max(len(ahead) + 1)
+            )
             if trial is None:
                 return out_of_time(kept)
             self.trials.append(trial)
@@ -216,12 +219,12 @@ class Work:
         return plan
 
     async def attempt(
-        self, change: Change, kept: tuple[Change, ...], expected: float | None
+        self, change: Change, kept: tuple[Change, ...], expected: float | None, pairs_max: int
     ) -> Trial | None:
         """Try one change and write down what came of it; None: the time was up before it told."""
         number = len(self.trials) + 1
         variables = {part.variable for part in change.parts}
-        rule = rule_for(number, pairs_max=PAIRS_MAX)
+        rule = rule_for(number, pairs_max=pairs_max)
         second = is_second_look(self.trials, change)
         plan = apply(self.given, (*kept, change))
         began_s, before = CLOCK(), read_ticks(HERE)
@@ -257,6 +260,14 @@ class Work:
         if seen.divergence is not None:
             self.history.keep_likely(self.tuning, self.arena.reference)
         return trial
+
+    def pairs_max(self, waiting: int) -> int:
+        """How many pairs the next trial may take while so many variables wait."""
+        if self.search_s is None:
+            return PAIRS_MAX
+        each = [trial.took_s / len(trial.pairs) for trial in self.trials if trial.pairs]
+        pair_s = median(each) if each else self.arena.trial_s() / USUAL_PAIRS
+        return fair_pairs(self.search_s - self.spent_s, waiting, pair_s, most=PAIRS_MAX)
 
     def enough(self, pairs: Sequence[Pair], rule: Rule) -> bool:
         """Whether a trial has told, or its time is up."""

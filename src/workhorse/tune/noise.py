@@ -75,6 +75,17 @@ def rule_for(trial: int, *, least_gain: float = LEAST_GAIN, pairs_max: int = PAI
     return Rule(RUN_ERROR * share, least_gain, pairs_max)
 
 
+def fair_pairs(left_s: float, waiting: int, pair_s: float, *, most: int) -> int:
+    """How many pairs a trial may take so that `waiting` variables, its own among them, get a turn.
+
+    One of the looks. A trial whose figures differ little would else take all of a short budget,
+    and what gives most may stand behind it: a budget of six minutes once went into one trial.
+    """
+    share = left_s / max(1, waiting) / pair_s if pair_s > 0 else math.inf
+    fitting = [look for look in RANK_LOOKS if look <= min(share, most)]
+    return max(fitting, default=RANK_LOOKS[0])
+
+
 def judge(pairs: Sequence[Pair], rule: Rule) -> Judgement | None:
     """What the pairs so far allow to say of the candidate; None: measure more.
 
