@@ -227,7 +227,9 @@ def test_a_cancelled_job_keeps_what_is_done(
     for number in range(40):
         (Path("papers") / f"more-{number:02}.txt").write_text(f"More of {number}.")
     process = started(fake_engine(*SHORT, "--gap-ms", "60"), home, 1)
+    capsys.readouterr()
     assert batch("cancel") == EXIT_GOOD  # the one that runs it hears of it
+    assert "papers.summary-short.jsonl" in capsys.readouterr().err
     process.communicate(timeout=PATIENCE_S)
     assert process.returncode == EXIT_FAILED
     (record,) = jobs(home)

@@ -138,12 +138,17 @@ def cancel(args: argparse.Namespace, ledger: "Ledger", where: Places) -> int:  #
     record = ledger.job(record.id)
     if record.state == "cancelled":
         deliver(ledger, record)
-        words = Text(f"Job {record.id} is cancelled.", f"任务 {record.id} 已取消。")
+        words = Text(f"Job {record.id} is cancelled", f"任务 {record.id} 已取消")
     else:
         words = Text(
-            f"Job {record.id} is told to end; it does within seconds.",
-            f"已通知任务 {record.id} 结束，数秒内生效。",
+            f"Job {record.id} is told to end; it does within seconds",
+            f"已通知任务 {record.id} 结束，数秒内生效",
         )
+    done, output = record.counts.done, record.job.output
+    words = Text(
+        f"{words.en}. Done were {done:,}" + (f": {output}" if output else "."),
+        f"{words.zh}。已完成 {done:,} 个" + (f"：{output}" if output else "。"),
+    )
     if args.json:
         print(to_json(record))
     else:

@@ -208,6 +208,6 @@ def _nothing_in(root: Path, passed: int, told: Sequence[Skipped]) -> Exception:
     return wrong_input(
         f"None of the {passed} files in {root} is a document ({some}{more}).",
         f"{root} 中的 {passed} 个文件均不是文档（{some_zh}{more}）。",
-        "Choose another folder.",
-        "请选择其他文件夹。",
+        "Choose another folder, or say with --accept which files are documents.",
+        "请选择其他文件夹，或用 --accept 指定哪些文件是文档。",
     )
