@@ -259,6 +259,7 @@ def test_a_cancelled_job_keeps_what_is_done(
         (("papers", "--template", "summary-short", "--streams", "0"), "--streams"),
         (("papers", "--template", "summary-short", "--url", "ftp://x"), "ftp://x"),
         (("papers", "--template", "summary-short", "--column", "text"), "no columns"),
+        (("papers/one.txt", "--template", "summary-short", "--accept", "*.md"), "--accept"),
         (("resume", "--template", "summary-short"), "--template"),
         (("status", "--url", "http://127.0.0.1:1"), "--url"),
         (("status", "--report", "x.md"), "one job"),
@@ -270,7 +271,7 @@ def test_each_mistake_is_one_error_and_nothing_is_kept(
     home: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str],
     words: tuple[str, ...], said: str,
 ) -> None:  # fmt: skip
-    url = ("--url", fake_engine(*SHORT)) if "--column" in words else ()
+    url = ("--url", fake_engine(*SHORT)) if {"--column", "--accept"} & {*words} else ()
     assert batch(*words, *url) == EXIT_USAGE
     told = capsys.readouterr().err
     assert said in told

@@ -55,6 +55,8 @@ def read_input(
                 raise _no_table(path)
             yield from _of_folder(path, accept, skipped or (lambda _: None), apart)
         elif stat.S_ISREG(mode):
+            if accept:
+                raise _no_folder(path)
             yield from _of_file(path, column, id_column, apart)
         else:
             raise wrong_input(
@@ -191,6 +193,15 @@ def _no_table(path: Path) -> Exception:
         f"{path} 不是表格，没有列。",
         "Leave out --column and --id-column, or name a csv, tsv, xlsx or jsonl file.",
         "请去掉 --column 和 --id-column，或指定 csv、tsv、xlsx、jsonl 文件。",
+    )
+
+
+def _no_folder(path: Path) -> Exception:
+    return wrong_input(
+        f"{path} is one file, so there are none to choose from.",
+        f"{path} 是单个文件，无从筛选。",
+        "Leave out --accept (in a job file: `accept`), or name a folder.",
+        "请去掉 --accept（任务文件中为 `accept`），或指定文件夹。",
     )
 
 
