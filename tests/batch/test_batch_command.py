@@ -314,3 +314,23 @@ def test_of_several_services_one_is_to_be_chosen(
     monkeypatch.setattr("workhorse.up.outside.services", lambda _: files)
     assert batch("papers", "--template", "summary-short") == EXIT_USAGE
     assert "--url" in capsys.readouterr().err
+
+
+def test_the_start_says_how_many_of_all(
+    home: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = fake_engine(*SHORT)
+    assert ordered(url) == EXIT_GOOD
+    assert ": 3 documents, " in capsys.readouterr().err
+    Path("papers/bad.docx").write_bytes(b"PK\x03\x04")
+    assert ordered(url, "--overwrite") == EXIT_FAILED
+    assert "3 of 4 documents to do (0 done, 1 failed)" in capsys.readouterr().err
+
+
+def test_a_table_without_rows_has_no_forecast(
+    home: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("rows.csv").write_text("text,name\n")
+    words = ("rows.csv", "--template", "summary-short", "--column", "text")
+    assert batch(*words, "--url", fake_engine(*SHORT), "--dry-run") == EXIT_USAGE
+    assert "nothing in the input" in capsys.readouterr().err

@@ -33,11 +33,7 @@ def add_items(file: LedgerFile, job: int, items: Iterable[NewItem]) -> int:
     _add_part(file, job, number, part)
     number += len(part)
     if not number:
-        raise AppError(
-            Text("There is nothing in the input to work on.", "输入中没有可处理的内容。"),
-            Text("Give a folder or a file with documents in it.", "请指定包含文档的文件夹或文件。"),
-            exit_code=EXIT_USAGE,
-        )
+        raise nothing_in_it()
     with file.writing() as connection:
         connection.execute("UPDATE job SET whole = 1 WHERE number = ?", (job,))
     return number
@@ -69,6 +65,15 @@ def _add_one(
         raise _twice(item) from error
     if content is not None:
         connection.execute("INSERT INTO content VALUES (?, ?)", (key, content))
+
+
+def nothing_in_it() -> AppError:
+    """The input has no items."""
+    return AppError(
+        Text("There is nothing in the input to work on.", "输入中没有可处理的内容。"),
+        Text("Give a folder or a file with documents in it.", "请指定包含文档的文件夹或文件。"),
+        exit_code=EXIT_USAGE,
+    )
 
 
 def _twice(item: NewItem) -> AppError:

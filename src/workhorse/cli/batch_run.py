@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from workhorse.batch.add_items import nothing_in_it
 from workhorse.batch.census import Census
 from workhorse.batch.conduct import (
     Prepared,
@@ -126,6 +127,8 @@ async def dry_run(
         census = Census()
         for _ in census.passing(documents(args, order)):
             pass
+        if not census.chars:  # a table without rows: no job either
+            raise nothing_in_it()
         expected = await expect(there.client, there.offer, census, job, ledger)
     found, windows = expected.forecast, job.pace.windows
     if args.json:
@@ -180,13 +183,21 @@ class Stopped(Exception):
 def expectation(prepared: Prepared) -> Text:
     """One line before it begins."""
     record, found = prepared.record, prepared.expected.forecast
-    left = found.documents
+    left, counts = found.documents, record.counts
+    what, what_zh = f"{left} documents", f"{left} 篇文档"
+    if left != counts.all:  # the report counts all of them
+        what = (
+            f"{left} of {counts.all} documents to do ({counts.done} done, {counts.failed} failed)"
+        )
+        what_zh = (
+            f"共 {counts.all} 篇文档，待处理 {left}（完成 {counts.done}，失败 {counts.failed}）"
+        )
     tokens = f"{found.prompt_tokens.value:,.0f}", f"{found.output_tokens.value:,.0f}"
     span = "" if found.seconds is None else f", {hours(found.seconds)}"
     return Text(
-        f"job {record.id}: {left} documents, about {tokens[0]} tokens in, {tokens[1]} out{span}, "
+        f"job {record.id}: {what}, about {tokens[0]} tokens in, {tokens[1]} out{span}, "
         f"{found.streams} at once; Ctrl-C stops it, `workhorse batch resume {record.id}` goes on",
-        f"任务 {record.id}：{left} 篇文档，约输入 {tokens[0]}、输出 {tokens[1]} token{span}，"
+        f"任务 {record.id}：{what_zh}，约输入 {tokens[0]}、输出 {tokens[1]} token{span}，"
         f"{found.streams} 个并发；按 Ctrl-C 停止，用 `workhorse batch resume {record.id}` 继续",
     )
 
