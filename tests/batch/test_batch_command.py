@@ -316,6 +316,19 @@ def test_of_several_services_one_is_to_be_chosen(
     assert "--url" in capsys.readouterr().err
 
 
+def test_what_has_ended_is_not_told_to_end(
+    home: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ordered(fake_engine(*SHORT)) == EXIT_GOOD
+    (record,) = jobs(home)
+    capsys.readouterr()
+    assert batch("cancel", record.id) == EXIT_GOOD
+    said = capsys.readouterr().err
+    assert "has ended already" in said
+    assert "within seconds" not in said
+    assert jobs(home)[0].state == "done"
+
+
 def test_the_start_says_how_many_of_all(
     home: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -327,6 +340,23 @@ def test_the_start_says_how_many_of_all(
     assert "3 of 4 documents to do (0 done, 1 failed)" in capsys.readouterr().err
 
 
+def test_what_cannot_be_read_is_not_tried_again(
+    home: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad, good = fake_engine("--error-rate", "1"), fake_engine(*SHORT)
+    assert ordered(bad, "--attempts", "1", "--output", "first.jsonl") == EXIT_FAILED
+    Path("papers/bad.docx").write_bytes(b"PK\x03\x04")
+    assert ordered(good) == EXIT_FAILED
+    latest, _ = jobs(home)
+    capsys.readouterr()
+    assert batch("retry", latest.id, "--json") == EXIT_GOOD
+    said = capsys.readouterr()
+    assert "1 could not be read" in said.err
+    assert json.loads(said.out)["counts"]["failed"] == 1
+    assert batch("retry", "--url", good) == EXIT_GOOD  # the one before it has something to try
+    assert all(one["text"] for one in lines("first.jsonl"))
+
+
 def test_a_table_without_rows_has_no_forecast(
     home: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -334,3 +364,14 @@ def test_a_table_without_rows_has_no_forecast(
     words = ("rows.csv", "--template", "summary-short", "--column", "text")
     assert batch(*words, "--url", fake_engine(*SHORT), "--dry-run") == EXIT_USAGE
     assert "nothing in the input" in capsys.readouterr().err
+
+
+def test_a_job_that_runs_is_not_tried_again_beside(
+    home: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ordered(fake_engine("--error-rate", "1"), "--attempts", "1") == EXIT_FAILED
+    (record,) = jobs(home)
+    with closing(Ledger(Places(home).batch)) as ledger, ledger.held(record.id):
+        assert batch("retry", record.id) == EXIT_NO
+        assert "runs already" in capsys.readouterr().err
+        assert ledger.job(record.id).counts.failed == 3

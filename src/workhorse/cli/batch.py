@@ -136,7 +136,9 @@ def cancel(args: argparse.Namespace, ledger: "Ledger", where: Places) -> int:  #
     record = chosen(ledger, args.id, ("running", "stopped"), "cancel")
     ledger.cancel(record.id, time.time())
     record = ledger.job(record.id)
-    if record.state == "cancelled":
+    if record.state == "done":  # it was, or became so in this moment
+        words = Text(f"Job {record.id} has ended already", f"任务 {record.id} 早已完成")
+    elif record.state == "cancelled":
         deliver(ledger, record)
         words = Text(f"Job {record.id} is cancelled", f"任务 {record.id} 已取消")
     else:
@@ -166,17 +168,41 @@ def resume(args: argparse.Namespace, ledger: "Ledger", where: Places) -> int:
 
 def retry(args: argparse.Namespace, ledger: "Ledger", where: Places) -> int:
     """Do those again that failed, with all their attempts."""
+    from workhorse.batch.conduct import report_now
+    from workhorse.batch.hold import runs_already
     from workhorse.cli.batch_run import go_on
 
-    record = chosen(ledger, args.id, ("done", "cancelled", "stopped"), "retry")
-    count = ledger.retry(record.id)
-    if not count:
+    if args.id is not None:
+        records = [ledger.job(args.id)]
+        if (pid := ledger.runner(records[0].id)) is not None:  # whose counts would be wrong then
+            raise runs_already(records[0].id, pid)
+    else:
+        records = [
+            one
+            for one in ledger.jobs()
+            if one.state in ("done", "cancelled", "stopped") and one.job.owner is None
+            if one.counts.failed + one.counts.cancelled
+        ]
+    for record in records:
+        if ledger.retry(record.id):
+            return go_on(args, ledger.job(record.id), ledger, where)
+    if not records:
+        raise no_job("retry")
+    record = records[0]
+    if failed := record.counts.failed:  # asking once more does not make them readable
+        words = Text(
+            f"Nothing of job {record.id} can be tried again: {failed:,} could not be read. "
+            "Mend them and order a job over them.",
+            f"任务 {record.id} 没有可重试的文档：{failed:,} 篇无法读取。请修复后重新下达任务。",
+        )
+    else:
         words = Text(
             f"No document of job {record.id} failed.", f"任务 {record.id} 没有失败的文档。"
         )
-        print(words.in_language(args.lang), file=sys.stderr)
-        return EXIT_GOOD
-    return go_on(args, ledger.job(record.id), ledger, where)
+    print(words.in_language(args.lang), file=sys.stderr)
+    if args.json:
+        print(to_json(report_now(ledger, record.id)))
+    return EXIT_GOOD
 
 
 def chosen(ledger: "Ledger", job_id: str | None, states: tuple[str, ...], verb: str) -> "JobRecord":
@@ -184,10 +210,14 @@ def chosen(ledger: "Ledger", job_id: str | None, states: tuple[str, ...], verb: 
     if job_id is not None:
         return ledger.job(job_id)
     for record in ledger.jobs():
-        fits = record.counts.failed + record.counts.cancelled if verb == "retry" else True
-        if record.state in states and fits and record.job.owner is None:
+        if record.state in states and record.job.owner is None:
             return record
-    raise AppError(
+    raise no_job(verb)
+
+
+def no_job(verb: str) -> AppError:
+    """None of the jobs is one that a verb is for."""
+    return AppError(
         Text(f"There is no job to {verb}.", f"没有可以 {verb} 的任务。"),
         Text(
             "`workhorse batch status` shows all of them.", "用 `workhorse batch status` 查看全部。"
