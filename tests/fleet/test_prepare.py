@@ -211,6 +211,33 @@ def test_a_first_port_with_no_room_behind_it(where: Places, port: int) -> None:
     assert "no first of nine ports" in refusal(free(port=port), where).what.en
 
 
+@pytest.mark.parametrize("option", ["http_port", "metrics_port", "stats_port"])
+def test_a_port_that_the_node_needs_for_something_else(where: Places, option: str) -> None:
+    wish = free()
+    for port in (wish.port + 2, 30005, 8265):
+        told = refusal(replace(wish, **{option: port}), where)  # type: ignore[arg-type]
+        assert f"Port {port} would be taken twice" in told.what.en
+    told = refusal(replace(wish, **{option: 0}), where)  # type: ignore[arg-type]
+    assert "cannot be 0" in told.what.en
+
+
+def test_a_file_in_the_place_of_the_folder_for_sockets(where: Places) -> None:
+    write_token(token_path(where), new_token())
+    folder = temp_dir(read_token(token_path(where)))
+    folder.touch()
+    try:
+        assert "is no folder" in refusal(free(), where).what.en
+    finally:
+        folder.unlink()
+
+
+def test_no_room_for_the_folder_for_sockets(
+    where: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "temp_dir", lambda _: tmp_path / "none" / "folder")
+    assert "cannot be made: No such file" in refusal(free(), where).what.en
+
+
 def test_a_folder_of_somebody_else_is_not_used(where: Places) -> None:
     write_token(token_path(where), new_token())
     folder = temp_dir(read_token(token_path(where)))

@@ -34,6 +34,12 @@ def job(**more: object) -> SlurmJob:
     return SlurmJob(**(told | more))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("port", [0, 65530])
+def test_a_port_with_no_room_behind_it_is_refused_before_the_job_waits(port: int) -> None:
+    with pytest.raises(AppError, match=f"--port cannot be '{port}'"):
+        script(job(port=port))
+
+
 def directives(text: str) -> list[str]:
     """What sbatch reads: up to the first line that is neither empty nor a comment."""
     found = []

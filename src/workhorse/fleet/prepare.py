@@ -28,7 +28,7 @@ from workhorse.fleet.node_facts import (
     labels_of,
     resources_of,
 )
-from workhorse.fleet.ray_start import HEAD_PORT, HTTP_PORT, NodeStart, Ports
+from workhorse.fleet.ray_start import HEAD_PORT, HTTP_PORT, NodeStart, Ports, port_twice
 from workhorse.fleet.secret import new_token, read_token, write_token
 from workhorse.machine.probe import probe
 from workhorse.records import Machine
@@ -75,6 +75,7 @@ def prepared(wish: Wish, where: Places, *, look: Probe | None = None) -> NodeSta
         address = own(wish.address, towards=parted(head)[0])
         refuse_unlike(greeting, name, address)
         ports = replace(ports, http=greeting.http_port)
+    refuse_twice(ports, head=wish.head is None)
     refuse_taken(ports, head=wish.head is None)
     token_file = kept_token(token_file, where)
     machine = (look or (lambda: probe(measure_s=0)))()
@@ -101,6 +102,20 @@ def ports_of(wish: Wish) -> Ports:
             Text("Take one between 1024 and 65527.", "请选用 1024 到 65527 之间的端口。"),
             exit_code=EXIT_USAGE,
         )
+    for option, number in (
+        ("--http-port", wish.http_port),
+        ("--metrics-port", wish.metrics_port),
+        ("--stats-port", wish.stats_port),
+    ):
+        if number == 0:
+            raise AppError(
+                Text(
+                    f"{option} cannot be 0: other machines have to know the port.",
+                    f"{option} 不能为 0：其他机器需要知道该端口。",
+                ),
+                Text("Take one between 1024 and 65535.", "请选用 1024 到 65535 之间的端口。"),
+                exit_code=EXIT_USAGE,
+            )
     plain = Ports()
     return Ports(
         head=first,
@@ -112,9 +127,9 @@ def ports_of(wish: Wish) -> Ports:
         ray_metrics=first + 6,
         head_metrics=first + 7,
         waiting=first + 8,
-        http=wish.http_port or HTTP_PORT,
-        proxy_metrics=wish.metrics_port or plain.proxy_metrics,
-        proxy_stats=wish.stats_port or plain.proxy_stats,
+        http=HTTP_PORT if wish.http_port is None else wish.http_port,
+        proxy_metrics=plain.proxy_metrics if wish.metrics_port is None else wish.metrics_port,
+        proxy_stats=plain.proxy_stats if wish.stats_port is None else wish.stats_port,
     )
 
 
@@ -151,8 +166,25 @@ def kept_token(path: Path, where: Places) -> Path:
 
 def private_folder(path: Path) -> Path:
     """The folder for sockets, for this user alone; an AppError when it is another's."""
-    path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.lstat()
+    except FileExistsError as error:
+        raise AppError(
+            Text(f"{path} is there already and is no folder.", f"{path} 已存在，且不是目录。"),
+            Text("Remove it.", "请将其删除。"),
+        ) from error
+    except OSError as error:
+        raise AppError(
+            Text(
+                f"The folder for sockets, {path}, cannot be made: {error.strerror}.",
+                f"无法创建套接字目录 {path}：{error.strerror}。",
+            ),
+            Text(
+                f"Make room in {path.parent}, and make it writable.",
+                f"请确保 {path.parent} 可写且有空间。",
+            ),
+        ) from error
     if found.st_uid != os.getuid() or path.is_symlink() or found.st_mode & 0o077:
         raise AppError(
             Text(
@@ -198,6 +230,23 @@ def own(asked: str | None, *, towards: str | None = None) -> str:
             ),
         )
     return found
+
+
+def refuse_twice(ports: Ports, *, head: bool) -> None:
+    """An AppError when a port that was named is one that the node needs for something else."""
+    twice = port_twice(ports, head=head)
+    if twice is not None:
+        raise AppError(
+            Text(
+                f"Port {twice} would be taken twice by this node.",
+                f"本节点会两次使用端口 {twice}。",
+            ),
+            Text(
+                "Name other ports; docs/fleet.md lists those that a node takes.",
+                "请改用其他端口；节点使用的端口见 docs/fleet.zh.md。",
+            ),
+            exit_code=EXIT_USAGE,
+        )
 
 
 def refuse_taken(ports: Ports, *, head: bool) -> None:

@@ -47,6 +47,20 @@ class Ports:
     proxy_stats: int = 8404
 
 
+def port_twice(ports: Ports, *, head: bool) -> int | None:
+    """The first port that a node would open for two purposes; None: there is none."""
+    taken = {ports.dashboard} if head else set()
+    for one in open_ports(ports):
+        if one.head_only and not head:
+            continue
+        numbers = range(one.first, one.last + 1)
+        for number in numbers:
+            if number in taken:
+                return number
+        taken.update(numbers)
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class NodeStart:
     """What a node is started with."""

@@ -13,6 +13,7 @@ from workhorse.text import Text
 
 NODES_MAX = 10_000
 HEAD_PORT = 6379
+PORT_MAX = 65535 - 8  # the first of nine in a row
 # Seconds that `fleet up` has to drain before Slurm ends the job at its time limit.
 DRAIN_S = 120
 # How long the head waits for the last node; `ray symmetric-run` gives up after 30 s on its own.
@@ -142,6 +143,8 @@ def _work(job: SlurmJob) -> list[str]:
 def _check(job: SlurmJob) -> None:
     if not 1 <= job.nodes <= NODES_MAX:
         raise _not_taken("--nodes", str(job.nodes))
+    if not 0 < job.port <= PORT_MAX:
+        raise _not_taken("--port", str(job.port))
     if job.gpus_per_node is not None and not 0 < job.gpus_per_node <= 64:
         raise _not_taken("--gpus-per-node", str(job.gpus_per_node))
     for option, value, form in (
