@@ -164,8 +164,9 @@ def text_of(file: Path) -> str:
             raise OSError(f"more than {FILE_LARGEST_BYTES // MIB} MiB")
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
         raise AppError(
-            Text(f"{file} cannot be read: {error}.", f"无法读取 {file}：{error}。"),
+            Text(f"{file} cannot be read: {why}.", f"无法读取 {file}：{why}。"),
             Text("Name a file that this user can read.", "请指定可读的文件。"),
             exit_code=EXIT_USAGE,
         ) from error

@@ -16,7 +16,7 @@ from workhorse.cli.progress import LateBar
 from workhorse.cli.show import print_table
 from workhorse.codec import to_json
 from workhorse.config import places
-from workhorse.errors import EXIT_FAILED, EXIT_GOOD
+from workhorse.errors import EXIT_FAILED, EXIT_GOOD, AppError
 from workhorse.text import Language, Text
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from workhorse.fleet.prepare import Wish
 
 START_WITHIN_S = 900.0  # a machine with slow disks reads Ray's 500 MB for minutes
+END_WITHIN_S = 120.0  # Ray ends its processes in order, within a minute and a half
 LOOK_EVERY_S = 0.2
 STARTING = Text("starting the node", "启动节点")
 
@@ -124,20 +125,50 @@ def in_background(args: argparse.Namespace) -> "Member":
             stderr=said,
             start_new_session=True,
         )
-        with LateBar(STARTING, args.lang) as bar:
-            began_s = time.monotonic()
-            while child.poll() is None:
-                member = read_member(where)
-                if member is not None and member.keeper.pid == child.pid and member.lives():
-                    return member
-                waited_s = time.monotonic() - began_s
-                if waited_s > START_WITHIN_S:
-                    child.terminate()
-                bar.step(round(waited_s), None)
-                time.sleep(LOOK_EVERY_S)
+        late = False
+        try:
+            with LateBar(STARTING, args.lang) as bar:
+                began_s = time.monotonic()
+                while child.poll() is None:
+                    member = read_member(where)
+                    if member is not None and member.keeper.pid == child.pid and member.lives():
+                        return member
+                    waited_s = time.monotonic() - began_s
+                    if waited_s > START_WITHIN_S:
+                        late = True
+                        break
+                    bar.step(round(waited_s), None)
+                    time.sleep(LOOK_EVERY_S)
+        except BaseException:  # Ctrl-C: the child is in a session of its own and does not get it
+            end(child)
+            raise
+        if late:
+            end(child)
+            raise not_in_time(log)
         said.seek(0)
         sys.stderr.write(said.read().decode(errors="replace"))
     raise SystemExit(child.returncode or EXIT_FAILED)
+
+
+def end(child: "subprocess.Popen[bytes]") -> None:
+    """End a node that is being started; what does not end in order is killed."""
+    child.terminate()
+    try:
+        child.wait(END_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def not_in_time(log: Path) -> AppError:
+    """The error for a node that neither runs nor says why."""
+    return AppError(
+        Text(
+            f"The node did not start within {START_WITHIN_S:.0f} s and was ended.",
+            f"节点在 {START_WITHIN_S:.0f} 秒内没有启动，已将其结束。",
+        ),
+        Text(f"{log} has Ray's own words.", f"详情见 {log}。"),
+    )
 
 
 def node_words(args: argparse.Namespace) -> list[str]:

@@ -147,7 +147,10 @@ def ask_of(args: argparse.Namespace) -> "FleetAsk":
         )
     if args.min and args.max and args.min > args.max:
         raise AppError(
-            Text(f"--min {args.min} is above --max {args.max}.", "--min 大于 --max。"),
+            Text(
+                f"--min {args.min} is above --max {args.max}.",
+                f"--min {args.min} 大于 --max {args.max}。",
+            ),
             Text("Give a smaller --min.", "请减小 --min。"),
             exit_code=EXIT_USAGE,
         )

@@ -10,7 +10,7 @@ from typing import Literal
 from workhorse.config import Places
 from workhorse.errors import EXIT_NO, AppError
 from workhorse.fleet.descendants import end_processes
-from workhorse.fleet.keeper import DRAIN_S, STOP_WITHIN_S, clear_dead_node
+from workhorse.fleet.keeper import DRAIN_S, STOP_WITHIN_S, clear_dead_node, held, lock_path
 from workhorse.fleet.member import Member, path_of, read_member
 from workhorse.run.live_processes import LiveProcess, birthplace, carrying, read_process
 from workhorse.text import Text
@@ -29,6 +29,8 @@ def leave(
     `on_wait` is told for how many seconds it has waited, and the most that it will.
     """
     member = read_member(where)
+    if member is None:
+        refuse_while_starting(where)
     if member is None or member.birthplace != birthplace():
         path_of(where).unlink(missing_ok=True)  # of before a restart of the machine
         raise AppError(
@@ -54,6 +56,22 @@ def leave(
         on_wait(waited_s, LEAVE_WITHIN_S)
         time.sleep(LOOK_EVERY_S)
     return member, "ended"
+
+
+def refuse_while_starting(where: Places) -> None:
+    """An AppError when a keeper holds this machine's place and has no node yet."""
+    starting = AppError(
+        Text("A node is being started on this machine.", "本机正在启动一个节点。"),
+        Text(
+            "Wait until it runs, or end the `workhorse fleet` command that starts it.",
+            "请等待启动完成，或结束正在启动它的 `workhorse fleet` 命令。",
+        ),
+        exit_code=EXIT_NO,
+    )
+    path = lock_path(where)
+    if path.exists():
+        with held(path, lambda: starting):
+            pass
 
 
 def kill(member: Member) -> None:
