@@ -7,7 +7,7 @@ from workhorse.knowledge.llamacpp_flags import CARD_SAMPLING
 from workhorse.knowledge.split_modes import split_rules
 from workhorse.text import Text
 from workhorse.tune.offer import Around, NotHere, Offer, sorted_numbers
-from workhorse.tune.settings import CARD, HOST
+from workhorse.tune.settings import CARD, HOST, on_one_card
 
 SAMPLING_SEEN = 1.38
 NO_CARD = Text("No card is in use.", "未使用显卡。")
@@ -59,7 +59,7 @@ def sampling(around: Around) -> Offer | NotHere:
         return NotHere("sampling", NO_CARD)
     if CARD_SAMPLING not in plan.engine.knows or plan.embeddings:
         return NotHere("sampling", Text("This build cannot be told.", "该构建无法设置此项。"))
-    if len(plan.gpu_indexes) > 1 or plan.gpu_layers < plan.layers:
+    if not on_one_card(plan):
         return NotHere(
             "sampling",
             Text(

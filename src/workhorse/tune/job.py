@@ -158,13 +158,9 @@ class Work:
                     self.history.finish(self.tuning, now())
                 return step
             refuse_beside_service(self.run_folder)  # one that was started meanwhile
-            self.tell.trying(
-                len(self.trials) + 1, step, expected_of(around, step), self.ahead(around, step)
-            )
-            ahead = self.ahead(around, step)
-            trial = await self.attempt(
-                step, kept, expected_of(around, step), self.pairs_max(len(ahead) + 1)
-            )
+            expected, ahead = expected_of(around, step), self.ahead(around, step)
+            self.tell.trying(len(self.trials) + 1, step, expected, ahead)
+            trial = await self.attempt(step, kept, expected, self.pairs_max(len(ahead) + 1))
             if trial is None:
                 return out_of_time(kept)
             self.trials.append(trial)

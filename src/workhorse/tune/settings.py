@@ -185,12 +185,16 @@ def set_split(now: Settings, value: str) -> Plan | Refusal:
     return unreadable("split", value) if mode is None else replace(now.plan, split_mode=mode)
 
 
+def on_one_card(plan: Plan) -> bool:
+    """Whether one card holds all layers."""
+    return len(plan.gpu_indexes) == 1 and plan.gpu_layers >= plan.layers
+
+
 def set_sampling(now: Settings, value: str) -> Plan | Refusal:
     """Where tokens are chosen."""
     if value not in (HOST, CARD):
         return unreadable("sampling", value)
-    plan = now.plan
-    if value == CARD and (len(plan.gpu_indexes) != 1 or plan.gpu_layers < plan.layers):
+    if value == CARD and not on_one_card(now.plan):
         return Refusal(
             Text("No one card holds all layers of this plan.", "该方案没有单卡容纳全部层。")
         )
